@@ -1,0 +1,40 @@
+//! The system's clock, for hosts that bring none of their own.
+use core::fmt;
+
+use crate::time::{TIME_LIMIT_NS, Time};
+
+/// The system's clock could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockError;
+
+impl fmt::Display for ClockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the system's clock could not be read")
+    }
+}
+
+impl core::error::Error for ClockError {}
+
+/// Time spent suspended counts on Linux: a bucket refills while a laptop sleeps.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
+
+/// The present instant: `CLOCK_BOOTTIME` on Linux, the monotonic clock elsewhere. `unix_ns` is 0,
+/// since no kind of limit looks at the calendar yet.
+///
+/// # Errors
+/// Where the system has no such clock.
+#[inline]
+pub fn system_time() -> Result<Time, ClockError> {
+    let mut spec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `spec` is a timespec to write to.
+    if unsafe { libc::clock_gettime(CLOCK, &raw mut spec) } != 0 {
+        return Err(ClockError);
+    }
+    let seconds = u64::try_from(spec.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(spec.tv_nsec).unwrap_or(0);
+    let now_ns = seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+    Ok(Time::at(now_ns.min(TIME_LIMIT_NS - 1)))
+}

@@ -1,0 +1,193 @@
+//! Identities become keys here, and keys find their places in the table.
+use core::hash::Hasher as _;
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use crate::policy::Scope;
+
+/// What an identity is the identity of. Equal bytes in two domains have unrelated keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Domain {
+    /// Who calls: a user, a client, a token.
+    Caller = 1,
+    /// What is called.
+    Tool = 2,
+}
+
+/// Domains of keys that no identity has.
+const SHARED_DOMAIN: u8 = 3;
+const FINGERPRINT_DOMAIN: u8 = 4;
+
+/// The 128-bit digest of an identity under one gate's secret.
+///
+/// [`Key::ABSENT`] stands for no identity; no identity's key is equal to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Key {
+    /// The first eight bytes of the digest, least significant first.
+    pub lo: u64,
+    /// The last eight bytes of the digest, least significant first.
+    pub hi: u64,
+}
+
+impl Key {
+    /// No identity.
+    pub const ABSENT: Self = Self { lo: 0, hi: 0 };
+
+    /// Whether this stands for no identity.
+    pub const fn is_absent(&self) -> bool {
+        self.lo == 0 && self.hi == 0
+    }
+}
+
+/// A gate's secret, by which nobody outside can aim at another caller's place in the table.
+#[derive(Clone, Copy)]
+pub(crate) struct Secret([u8; 16]);
+
+impl Secret {
+    pub(crate) const fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// SipHash-2-4-128 (Aumasson and Bernstein, 2012) over a domain byte and the identity.
+    pub(crate) fn key(&self, domain: Domain, identity: &[u8]) -> Key {
+        self.digest(domain as u8, identity)
+    }
+
+    /// The key of a state that all calls share.
+    pub(crate) fn shared_key(&self) -> Key {
+        self.digest(SHARED_DOMAIN, &[])
+    }
+
+    /// Tells gates apart, so that no permit is settled at a gate that didn't give it.
+    pub(crate) fn fingerprint(&self) -> u32 {
+        (self.digest(FINGERPRINT_DOMAIN, &[]).lo >> 32) as u32
+    }
+
+    fn digest(&self, domain: u8, identity: &[u8]) -> Key {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write(&[domain]);
+        hasher.write(identity);
+        let digest = hasher.finish128();
+        let key = Key { lo: digest.h1, hi: digest.h2 };
+        if key.is_absent() { Key { lo: 1, hi: 0 } } else { key }
+    }
+}
+
+/// How many bits of an entry's key its key word stores; the others only choose the place.
+pub(crate) const STORED_BITS: u32 = 98;
+
+pub(crate) const GROUP_SLOTS: usize = 8;
+
+/// Which state of which limit: what the table finds entries by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryKey {
+    /// The limit's index over the bits of the key that are stored.
+    pub(crate) tag: u128,
+    /// The first slots of two different groups.
+    pub(crate) groups: [usize; 2],
+    /// Where in each group to look first.
+    pub(crate) places: [usize; 2],
+}
+
+impl EntryKey {
+    /// `group_count` is at least 2.
+    pub(crate) fn new(limit: u8, scope: Scope, key: Key, group_count: u32) -> Self {
+        let key = spread(key, u64::from(limit) << 2 | scope as u64);
+        let first = scale(key.hi >> 32, group_count);
+        let other = scale(key.lo >> 32, group_count.wrapping_sub(1));
+        let second = if other < first { other } else { other.wrapping_add(1) };
+        let bits = u128::from(key.hi) << 64 | u128::from(key.lo);
+        Self {
+            tag: u128::from(limit) << STORED_BITS | bits & ((1 << STORED_BITS) - 1),
+            groups: [first.wrapping_mul(GROUP_SLOTS), second.wrapping_mul(GROUP_SLOTS)],
+            places: [(key.lo & 7) as usize, (key.lo >> 3 & 7) as usize],
+        }
+    }
+}
+
+/// The key of what two identities have together.
+pub(crate) fn pair(first: Key, second: Key) -> Key {
+    let second = spread(second, 0);
+    Key { lo: first.lo ^ second.lo, hi: first.hi ^ second.hi }
+}
+
+/// A permutation of the keys for each salt, so that the states of one caller under several limits
+/// lie apart. The keys are random to begin with; what is needed is that the groups of two states
+/// don't follow from each other.
+fn spread(key: Key, salt: u64) -> Key {
+    // Odd, without a pattern: the golden ratio and Weyl's sequence of it.
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
+    let salt = salt.wrapping_add(1).wrapping_mul(STEP);
+    let hi = key.hi ^ (key.lo ^ salt).wrapping_mul(FACTOR).rotate_left(32);
+    let lo = key.lo.wrapping_add((hi ^ salt).wrapping_mul(FACTOR).rotate_left(32));
+    Key { lo, hi }
+}
+
+/// A number below `count` from the 32 bits of `bits`, each about as likely as any other.
+fn scale(bits: u64, count: u32) -> usize {
+    (bits.wrapping_mul(u64::from(count)) >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_siphash_2_4_128_of_the_domain_and_the_identity() {
+        // The reference's own key (bytes 0 to 15) and its digest of the one byte 0x00; the domain
+        // byte takes that byte's place, so this goes through `digest` itself.
+        let secret = Secret::new(core::array::from_fn(|i| i as u8));
+        let key = secret.digest(0, &[]);
+        let reference = [
+            0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44, 0x34, 0x76, 0x59, 0x11, 0x9b, 0x22,
+            0xfc, 0x45,
+        ];
+        assert_eq!(key.lo.to_le_bytes(), reference[..8]);
+        assert_eq!(key.hi.to_le_bytes(), reference[8..]);
+    }
+
+    #[test]
+    fn domains_and_secrets_keep_equal_bytes_apart() {
+        let secret = Secret::new([7; 16]);
+        assert_ne!(secret.key(Domain::Caller, b"a"), secret.key(Domain::Tool, b"a"));
+        assert_ne!(
+            secret.key(Domain::Caller, b"a"),
+            Secret::new([8; 16]).key(Domain::Caller, b"a")
+        );
+        assert_ne!(secret.key(Domain::Caller, b"ab"), secret.key(Domain::Caller, b"a"));
+    }
+
+    #[test]
+    fn the_two_groups_differ_and_lie_in_the_table() {
+        for group_count in [2u32, 3, 5, 200_000] {
+            let mut seen = [0u32; 2];
+            for n in 0..1000u64 {
+                let key = Key { lo: n.wrapping_mul(0x1234_5678_9abc_def1), hi: !n << 40 };
+                let entry = EntryKey::new(3, Scope::Caller, key, group_count);
+                assert_ne!(entry.groups[0], entry.groups[1]);
+                for group in entry.groups {
+                    assert_eq!(group % GROUP_SLOTS, 0);
+                    assert!(group / GROUP_SLOTS < group_count as usize);
+                }
+                seen[usize::from(entry.groups[0] > entry.groups[1])] += 1;
+            }
+            assert!(seen[0] > 100 && seen[1] > 100, "either may be the first: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn limits_and_scopes_place_one_caller_apart() {
+        let key = Secret::new([7; 16]).key(Domain::Caller, b"a");
+        let here = EntryKey::new(0, Scope::Caller, key, 1 << 20);
+        assert_ne!(here.groups, EntryKey::new(1, Scope::Caller, key, 1 << 20).groups);
+        assert_ne!(here.tag, EntryKey::new(0, Scope::CallerTool, key, 1 << 20).tag);
+    }
+
+    #[test]
+    fn a_pair_is_not_the_pair_turned_round() {
+        let (a, b) = (Key { lo: 1, hi: 2 }, Key { lo: 3, hi: 4 });
+        assert_ne!(pair(a, b), pair(b, a));
+    }
+}

@@ -1,0 +1,87 @@
+//! What an admitted call holds until it is settled.
+use core::fmt;
+use portable_atomic::{AtomicU32, Ordering};
+
+use crate::gate::Call;
+use crate::key::Key;
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Outcome {
+    /// It ran and succeeded.
+    Success = 1,
+    /// It ran and failed.
+    Failure = 2,
+    /// It ran, but its client went away: neither a success nor a failure, and paid for.
+    Abandoned = 3,
+    /// It never ran: what it was charged is given back.
+    Cancelled = 4,
+}
+
+/// What a settlement comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Settled {
+    /// It took effect.
+    Now,
+    /// The permit had been settled before; nothing was done.
+    Already,
+}
+
+/// What an admitted call holds until it is settled: plain data, of which a host keeps one copy.
+///
+/// Settling twice through one permit has no effect, from whatever threads; a copy would be settled
+/// anew.
+#[repr(C)]
+pub struct Permit {
+    state: AtomicU32,
+    /// Of the gate that gave it.
+    fingerprint: u32,
+    /// The gate's when the call was admitted: a limit that was changed since takes nothing back.
+    pub(crate) revision: u32,
+    pub(crate) call: Call,
+    /// When the call was charged.
+    pub(crate) stamp_ns: u64,
+}
+
+const HELD: u32 = 1;
+const SETTLED: u32 = 2;
+
+impl Permit {
+    /// No permit: no gate gave it.
+    #[allow(
+        clippy::declare_interior_mutable_const,
+        reason = "a template, like `AtomicU32::new(0)`"
+    )]
+    pub const EMPTY: Self = Self {
+        state: AtomicU32::new(0),
+        fingerprint: 0,
+        revision: 0,
+        call: Call { caller: Key::ABSENT, tool: Key::ABSENT, cost: 0, reserve: 0, policy: 0 },
+        stamp_ns: 0,
+    };
+
+    pub(crate) fn new(fingerprint: u32, revision: u32, call: &Call, stamp_ns: u64) -> Self {
+        Self { state: AtomicU32::new(HELD), fingerprint, revision, call: *call, stamp_ns }
+    }
+
+    /// Whether this can be a permit of that gate: garbage mostly can't.
+    pub(crate) fn is_of(&self, fingerprint: u32) -> bool {
+        // Relaxed: only a hint; `take` decides.
+        let state = self.state.load(Ordering::Relaxed);
+        self.fingerprint == fingerprint && matches!(state, HELD | SETTLED)
+    }
+
+    /// Whether this was the first to settle it.
+    pub(crate) fn take(&self) -> bool {
+        // Relaxed: what the permit says was handed to this thread along with it.
+        self.state.swap(SETTLED, Ordering::Relaxed) == HELD
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settled = self.state.load(Ordering::Relaxed) == SETTLED;
+        f.debug_struct("Permit").field("settled", &settled).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! Policies: which limits a class of callers is held to, and whose state each of them keeps.
+use portable_atomic::{AtomicU64, Ordering};
+
+use crate::config::{ConfigError, Field, MAX_RULES};
+
+/// Whose state a limit keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Scope {
+    /// One state for each caller.
+    Caller = 0,
+    /// One state for each tool.
+    Tool = 1,
+    /// One state for each caller and tool.
+    CallerTool = 2,
+    /// One state for all calls.
+    Shared = 3,
+}
+
+impl Scope {
+    const fn from_bits(bits: u8) -> Self {
+        match bits & 3 {
+            0 => Self::Caller,
+            1 => Self::Tool,
+            2 => Self::CallerTool,
+            _ => Self::Shared,
+        }
+    }
+
+    const fn needs_caller(self) -> bool {
+        matches!(self, Self::Caller | Self::CallerTool)
+    }
+
+    const fn needs_tool(self) -> bool {
+        matches!(self, Self::Tool | Self::CallerTool)
+    }
+}
+
+/// One step of a policy: a limit, and whose state it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The limit's index in the configuration.
+    pub limit: u8,
+    /// Whose state it keeps.
+    pub scope: Scope,
+}
+
+impl Rule {
+    const fn to_byte(self) -> u8 {
+        self.limit << 2 | self.scope as u8
+    }
+
+    const fn from_byte(byte: u8) -> Self {
+        Self { limit: byte >> 2, scope: Scope::from_bits(byte) }
+    }
+}
+
+/// A policy in the gate's memory: a byte for each rule, written once when the gate is made.
+#[repr(C, align(32))]
+pub(crate) struct PolicyCell {
+    rules: AtomicU64,
+    count: AtomicU64,
+}
+
+/// A policy taken out of its cell.
+#[derive(Clone, Copy)]
+pub(crate) struct Policy {
+    rules: u64,
+    count: u8,
+}
+
+impl PolicyCell {
+    pub(crate) fn store(&self, rules: &[Rule]) {
+        let mut bytes = [0; MAX_RULES];
+        for (byte, rule) in bytes.iter_mut().zip(rules) {
+            *byte = rule.to_byte();
+        }
+        // Relaxed: whoever hands the gate to other threads publishes these with it.
+        self.rules.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        self.count.store(rules.len() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn load(&self) -> Policy {
+        Policy {
+            rules: self.rules.load(Ordering::Relaxed),
+            count: self.count.load(Ordering::Relaxed).min(MAX_RULES as u64) as u8,
+        }
+    }
+}
+
+impl Policy {
+    pub(crate) fn needs_caller(self) -> bool {
+        self.rules().any(|(_, rule)| rule.scope.needs_caller())
+    }
+
+    pub(crate) fn needs_tool(self) -> bool {
+        self.rules().any(|(_, rule)| rule.scope.needs_tool())
+    }
+
+    pub(crate) fn rules(self) -> impl Iterator<Item = (u8, Rule)> + use<> {
+        (0..self.count).map(move |n| (n, Rule::from_byte((self.rules >> (n * 8)) as u8)))
+    }
+}
+
+/// Checks a policy of a gate with `limit_count` limits.
+pub(crate) fn check(rules: &[Rule], limit_count: usize) -> Result<(), ConfigError> {
+    if rules.is_empty() || rules.len() > MAX_RULES {
+        return Err(ConfigError::of(Field::Rules));
+    }
+    for (n, rule) in rules.iter().enumerate() {
+        if usize::from(rule.limit) >= limit_count {
+            return Err(ConfigError::of(Field::RuleLimit));
+        }
+        if rules.iter().take(n).any(|earlier| earlier == rule) {
+            return Err(ConfigError::of(Field::RuleTwice));
+        }
+    }
+    Ok(())
+}

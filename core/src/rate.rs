@@ -1,0 +1,266 @@
+//! The rate limit: a token bucket, kept as its theoretical arrival time (GCRA; ITU-T I.371).
+//!
+//! Pure arithmetic, exact to the tick. The one word of state, `tat`, is the time in ticks at which
+//! the bucket is full again; a bucket is at rest where that is not in the future.
+use crate::config::{ConfigError, Field};
+use crate::time::{TIME_LIMIT_NS, ceil_ns, ticks};
+
+/// `count` tokens a `period_ns`, of which `burst` can be saved up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Tokens that come back in each period, at least 1.
+    pub count: u64,
+    /// The period in nanoseconds, at least 1.
+    pub period_ns: u64,
+    /// What a full bucket holds, at least 1. Filling it from empty takes at most 2^61 ns.
+    pub burst: u64,
+}
+
+/// A rate limit made ready for decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    /// T: the emission interval, in ticks; below 2^94.
+    pub(crate) interval: u128,
+    /// tau: what a full bucket holds, in ticks; at most 2^93.
+    pub(crate) tau: u128,
+    pub(crate) burst: u64,
+    pub(crate) divisor: Divisor,
+}
+
+/// What a bucket looks like at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    pub(crate) remaining: u64,
+    pub(crate) reset_after_ns: u64,
+}
+
+/// What a charge comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Charge {
+    /// There is room; the bucket's next `tat`.
+    Admitted(u128),
+    /// There will be room after this many nanoseconds, at least 1.
+    Refused { retry_after_ns: u64 },
+    /// A full bucket holds less than this.
+    Never,
+}
+
+impl Rate {
+    pub(crate) fn new(limit: &RateLimit) -> Result<Self, ConfigError> {
+        let RateLimit { count, period_ns, burst } = *limit;
+        for (value, field) in
+            [(count, Field::Count), (period_ns, Field::PeriodNs), (burst, Field::Burst)]
+        {
+            if value == 0 {
+                return Err(ConfigError::of(field));
+            }
+        }
+        let interval = ticks(period_ns).div_ceil(u128::from(count));
+        match interval.checked_mul(u128::from(burst)) {
+            Some(tau) if tau <= ticks(TIME_LIMIT_NS) => {
+                Ok(Self { interval, tau, burst, divisor: Divisor::new(interval) })
+            }
+            _ => Err(ConfigError::of(Field::Burst)),
+        }
+    }
+
+    /// Takes `cost` tokens at `now_ns`, or says when that can be done. Changes nothing itself.
+    pub(crate) fn charge(&self, tat: u128, now_ns: u64, cost: u64) -> Charge {
+        if cost > self.burst {
+            return Charge::Never;
+        }
+        let now = ticks(now_ns);
+        let next = tat.max(now) + self.amount(cost);
+        let ceiling = now + self.tau;
+        if next <= ceiling {
+            Charge::Admitted(next)
+        } else {
+            Charge::Refused { retry_after_ns: ceil_ns(next - ceiling) }
+        }
+    }
+
+    /// Gives back a charge of `cost` made at `stamp_ns`: what time has not given back already.
+    ///
+    /// The bucket's level does not enter into how much that is, so that no sequence of refunds
+    /// and charges mints a token.
+    pub(crate) fn refund(&self, tat: u128, now_ns: u64, cost: u64, stamp_ns: u64) -> u128 {
+        let now = ticks(now_ns);
+        let amount = self.amount(cost.min(self.burst));
+        let outstanding = (ticks(stamp_ns) + amount).saturating_sub(now);
+        tat.saturating_sub(amount.min(outstanding)).max(now).min(tat)
+    }
+
+    /// The deepest debt at `now_ns` that this limit can express, for a bucket that an earlier
+    /// configuration left deeper in debt.
+    pub(crate) fn clamp(&self, tat: u128, now_ns: u64) -> u128 {
+        tat.min(ticks(now_ns) + self.tau)
+    }
+
+    pub(crate) fn level(&self, tat: u128, now_ns: u64) -> Level {
+        let now = ticks(now_ns);
+        let room = (now + self.tau).saturating_sub(tat.max(now));
+        Level {
+            remaining: self.divisor.divide(room),
+            reset_after_ns: ceil_ns(tat.saturating_sub(now)),
+        }
+    }
+
+    /// At most `tau`: callers have compared `cost` with `burst`.
+    fn amount(&self, cost: u64) -> u128 {
+        self.interval * u128::from(cost)
+    }
+}
+
+/// The nanosecond from which a bucket is at rest.
+pub(crate) const fn at_rest_from_ns(tat: u128) -> u64 {
+    ceil_ns(tat)
+}
+
+/// Division by one fixed divisor: a multiplication by its reciprocal and a correction, exact
+/// (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994), for a
+/// 128-bit division costs more than the rest of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Divisor {
+    value: u128,
+    /// floor(2^127 / n), where n is `value` shifted and rounded up to have its top bit at 63.
+    pub(crate) reciprocal: u64,
+    /// How many bits `value` has, less one.
+    pub(crate) exponent: u32,
+}
+
+impl Divisor {
+    const CORRECTIONS_MAX: u32 = 8;
+
+    /// `value` is at least 1 and below 2^94.
+    fn new(value: u128) -> Self {
+        let exponent = value.max(1).ilog2();
+        let normal = if exponent <= 63 {
+            value << (63 - exponent)
+        } else {
+            let shift = exponent - 63;
+            (value >> shift) + u128::from(value.trailing_zeros() < shift)
+        };
+        let reciprocal = ((1 << 127) / normal.max(1)).min(u128::from(u64::MAX)) as u64;
+        Self { value, reciprocal, exponent }
+    }
+
+    pub(crate) fn from_parts(value: u128, reciprocal: u64, exponent: u32) -> Self {
+        Self { value, reciprocal, exponent }
+    }
+
+    /// floor(dividend / value), for quotients below 2^64.
+    fn divide(&self, dividend: u128) -> u64 {
+        let shift = 64u32.saturating_sub(dividend.leading_zeros());
+        let top = (dividend >> shift) as u64;
+        let product = u128::from(top) * u128::from(self.reciprocal);
+        // Rounded down thrice, so never above the quotient and at most a few below it.
+        let down = (64 + self.exponent).saturating_sub(shift);
+        let mut quotient = product.checked_shr(down).unwrap_or(0) as u64;
+        let mut rest = dividend.wrapping_sub(self.value.wrapping_mul(u128::from(quotient)));
+        for _ in 0..Self::CORRECTIONS_MAX {
+            if rest < self.value {
+                break;
+            }
+            rest -= self.value;
+            quotient = quotient.wrapping_add(1);
+        }
+        quotient
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// A quotient of which `value` times as much is about what a bucket can hold at most.
+    fn within_tau(quotient: u64, value: u128) -> u64 {
+        u64::try_from((1 << 94) / value).map_or(quotient, |most| quotient.min(most))
+    }
+
+    fn rate(count: u64, period_ns: u64, burst: u64) -> Rate {
+        Rate::new(&RateLimit { count, period_ns, burst }).unwrap()
+    }
+
+    #[test]
+    fn waiting_exactly_as_told_is_enough_and_a_nanosecond_less_is_not() {
+        let rate = rate(3, SECOND, 1);
+        let Charge::Admitted(tat) = rate.charge(0, 0, 1) else { panic!("an idle bucket is full") };
+        let Charge::Refused { retry_after_ns } = rate.charge(tat, 0, 1) else { panic!("drained") };
+        assert_eq!(retry_after_ns, 333_333_334);
+        assert!(matches!(rate.charge(tat, retry_after_ns, 1), Charge::Admitted(_)));
+        assert_eq!(rate.charge(tat, retry_after_ns - 1, 1), Charge::Refused { retry_after_ns: 1 });
+    }
+
+    #[test]
+    fn a_cost_above_the_burst_never_fits() {
+        assert_eq!(rate(1, SECOND, 10).charge(0, 0, 11), Charge::Never);
+        assert_eq!(rate(1, SECOND, 10).charge(0, 0, u64::MAX), Charge::Never);
+    }
+
+    #[test]
+    fn the_largest_bucket_does_not_overflow() {
+        let rate = rate(1, TIME_LIMIT_NS, 1);
+        let now_ns = TIME_LIMIT_NS - 1;
+        let Charge::Admitted(tat) = rate.charge(0, now_ns, 1) else { panic!("an idle bucket") };
+        assert_eq!(rate.charge(tat, now_ns, 1), Charge::Refused { retry_after_ns: TIME_LIMIT_NS });
+        assert!(tat < 1 << 94, "a tat fits 62.32 bits");
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let field = |count, period_ns, burst| {
+            Rate::new(&RateLimit { count, period_ns, burst }).unwrap_err().field
+        };
+        assert_eq!(field(0, 1, 1), Field::Count);
+        assert_eq!(field(1, 0, 1), Field::PeriodNs);
+        assert_eq!(field(1, 1, 0), Field::Burst);
+        assert_eq!(field(1, TIME_LIMIT_NS, 2), Field::Burst);
+        assert_eq!(field(1, u64::MAX, u64::MAX), Field::Burst);
+    }
+
+    #[test]
+    fn a_refund_gives_back_only_what_time_has_not() {
+        let rate = rate(1, SECOND, 2);
+        let drained = ticks(2 * SECOND);
+        assert_eq!(rate.refund(drained, 0, 2, 0), 0);
+        assert_eq!(rate.refund(drained, SECOND, 2, 0), ticks(SECOND));
+        assert_eq!(rate.refund(drained, 2 * SECOND, 2, 0), drained, "time gave back all of it");
+    }
+
+    #[test]
+    fn a_refund_never_raises_what_it_is_given() {
+        let rate = rate(1, SECOND, 2);
+        assert_eq!(rate.refund(ticks(3), 5, 1, 5), ticks(3));
+    }
+
+    proptest! {
+        #[test]
+        fn the_reciprocal_divides_exactly(
+            value in 1u128..1 << 94,
+            shrink in 0u32..94,
+            quotient: u64,
+            keep in 0u32..64,
+            rest: u128,
+        ) {
+            let value = (value >> shrink).max(1);
+            let quotient = within_tau(quotient >> keep, value);
+            let dividend = value * u128::from(quotient) + rest % value;
+            prop_assert_eq!(Divisor::new(value).divide(dividend), quotient);
+        }
+
+        #[test]
+        fn the_reciprocal_divides_exactly_next_to_powers_of_two(
+            exponent in 1u32..94, off in -1i128..=1, quotient: u64, back in 0u128..=1,
+        ) {
+            let value = u128::try_from((1i128 << exponent) + off).unwrap();
+            let dividend = (value * u128::from(within_tau(quotient, value))).saturating_sub(back);
+            prop_assert_eq!(
+                u128::from(Divisor::new(value).divide(dividend)),
+                dividend / value
+            );
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Time as the engine counts it: nanoseconds outside, ticks of 2^-32 ns inside.
+
+/// Times are below this many nanoseconds (2^61, 73 years from the clock's zero).
+pub const TIME_LIMIT_NS: u64 = 1 << 61;
+
+const TICK_BITS: u32 = 32;
+
+/// The instant of one operation. The engine reads no clock: time is always an argument.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Time {
+    /// Nanoseconds of a monotonic clock, below [`TIME_LIMIT_NS`].
+    pub now_ns: u64,
+    /// Nanoseconds since the Unix epoch. Only limits in calendar windows look at it.
+    pub unix_ns: u64,
+}
+
+impl Time {
+    /// An instant of the monotonic clock, for gates in which no limit looks at the calendar.
+    pub const fn at(now_ns: u64) -> Self {
+        Self { now_ns, unix_ns: 0 }
+    }
+
+    /// Whether the engine can reckon with it.
+    pub const fn is_in_range(&self) -> bool {
+        self.now_ns < TIME_LIMIT_NS
+    }
+}
+
+/// Nanoseconds as ticks.
+pub(crate) const fn ticks(ns: u64) -> u128 {
+    (ns as u128) << TICK_BITS
+}
+
+/// Ticks as nanoseconds, rounded up; `u64::MAX` for what no clock reaches.
+pub(crate) const fn ceil_ns(ticks: u128) -> u64 {
+    let ns = (ticks >> TICK_BITS) + (ticks & ((1 << TICK_BITS) - 1) != 0) as u128;
+    if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_nanosecond_counts_as_a_whole_one() {
+        assert_eq!(ceil_ns(0), 0);
+        assert_eq!(ceil_ns(1), 1);
+        assert_eq!(ceil_ns(ticks(5)), 5);
+        assert_eq!(ceil_ns(ticks(5) + 1), 6);
+        assert_eq!(ceil_ns(ticks(6) - 1), 6);
+    }
+
+    #[test]
+    fn ticks_beyond_every_clock_saturate() {
+        assert_eq!(ceil_ns(ticks(u64::MAX)), u64::MAX);
+        assert_eq!(ceil_ns(u128::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,222 @@
+"""ASGI middleware for Streamable HTTP: refuses tool calls before the MCP server sees them.
+
+A pure ASGI class without a framework. POST bodies are read and played back; everything else, and
+every response, passes as it is, streams included.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from callgate import Gate
+from callgate.mcp import message as rpc
+from callgate.mcp.asgi_types import ASGIApp, Message, Receive, Scope, Send
+from callgate.mcp.body import (
+    BodyTooLarge,
+    ClientGone,
+    Replay,
+    is_encoded,
+    may_be_json,
+    read_body,
+)
+from callgate.mcp.callers import CallerFunction
+from callgate.mcp.meter import (
+    RECEIPTS,
+    Clock,
+    Meter,
+    Observation,
+    OnError,
+    Outcome,
+    Receipt,
+    Verdict,
+)
+from callgate.mcp.refusal import (
+    DEFAULT_ERROR_CODE,
+    UNAVAILABLE,
+    HttpResponse,
+    JsonRpcError,
+    http_error,
+    http_refusal,
+)
+
+DEFAULT_MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+"""4 MiB: what the MCP SDKs themselves take at most."""
+
+
+class ASGIMiddleware:
+    """Meters `tools/call` in front of an MCP server's ASGI application.
+
+    - `gate`: None means the process's gate from the environment (`callgate.mcp.default_gate`). It
+      needs a policy `anonymous`, and `authenticated` unless `caller` is given; `forwarded-bearer`
+      is used where it exists.
+    - `caller`: `function(scope)`, plain or async, that answers who calls; see
+      `callgate.mcp.Identity`. By default the SDK's verified access token, so that this belongs
+      inside the authentication: `callgate.mcp.protect` puts it there.
+    - `max_body_bytes`: larger bodies are refused with 413. At least 1.
+    - `error_code`: the JSON-RPC code of a refusal.
+    - `on_error`: what an internal error does to the call, `"admit"` or `"refuse"`. It is counted in
+      `internal_errors` either way.
+    - `clock`: answers the time in nanoseconds, for tests; None means the engine's own clock.
+    - `observe`: called with an `Observation` after each decision.
+
+    An admitted call is settled when the application returns: as `failure` where it raised, answered
+    5xx, or never completed a response; as `abandoned` where the client left first; else as
+    `success`.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate | None = None,
+        *,
+        caller: CallerFunction | None = None,
+        max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        error_code: int = DEFAULT_ERROR_CODE,
+        on_error: OnError = "admit",
+        clock: Clock | None = None,
+        observe: Callable[[Observation], None] | None = None,
+    ) -> None:
+        if max_body_bytes < 1:
+            raise ValueError(f"max_body_bytes must be at least 1, not {max_body_bytes}")
+        self.app = app
+        self._meter = Meter(gate, caller=caller, on_error=on_error, clock=clock, observe=observe)
+        self._max_body_bytes = max_body_bytes
+        self._error_code = error_code
+
+    @property
+    def gate(self) -> Gate:
+        """The gate that decides."""
+        return self._meter.gate
+
+    @property
+    def internal_errors(self) -> int:
+        """How often the limiter itself has failed."""
+        return self._meter.internal_errors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"].upper() != "POST":
+            await self.app(scope, receive, send)
+            return
+        try:
+            body = await read_body(receive, scope["headers"], self._max_body_bytes)
+        except ClientGone:
+            return
+        except BodyTooLarge:
+            await _respond(send, _too_large(self._max_body_bytes))
+            return
+        started_ns = time.perf_counter_ns()
+        calls = self._read_calls(scope, body)
+        spent_ns = time.perf_counter_ns() - started_ns
+        replay = Replay(body, receive)
+        if isinstance(calls, HttpResponse):
+            await _respond(send, calls)
+        elif calls is None or self._is_charged_outside(scope):
+            await self.app(scope, replay, send)
+        else:
+            verdict = await self._meter.decide(calls.tools, scope, scope, spent_ns=spent_ns)
+            if verdict.refused:
+                await _respond(send, self._refusal(verdict, calls))
+            else:
+                await self._run(verdict, calls, scope, replay, send)
+
+    def _read_calls(self, scope: Scope, body: bytes) -> rpc.ToolCalls | HttpResponse | None:
+        """The calls in `body`, or what to answer instead of running it.
+
+        None where there are no calls, and where no MCP server would read this body as JSON.
+        """
+        try:
+            is_json = may_be_json(scope["headers"])
+            if is_json and is_encoded(scope["headers"]):
+                # The SDKs do not decode, but something on the way may: nobody can say what runs.
+                return _UNSUPPORTED_CODING
+            try:
+                return rpc.tool_calls(rpc.parse(body))
+            except rpc.UnreadableMessage as error:
+                return http_error(400, JsonRpcError(error.code, error.message)) if is_json else None
+        except Exception as error:
+            return http_error(503, UNAVAILABLE) if self._meter.failed(error).refused else None
+
+    def _is_charged_outside(self, scope: Scope) -> bool:
+        return any(receipt.gate is self.gate for receipt in scope.get(RECEIPTS, ()))
+
+    def _refusal(self, verdict: Verdict, calls: rpc.ToolCalls) -> HttpResponse:
+        if verdict.decision is None:
+            return http_error(503, UNAVAILABLE, request_id=calls.request_id)
+        return http_refusal(
+            verdict.decision,
+            cost=calls.cost,
+            request_id=calls.request_id,
+            policy_limits=self._meter.policy_limits(verdict.policy),
+            error_code=self._error_code,
+        )
+
+    async def _run(
+        self, verdict: Verdict, calls: rpc.ToolCalls, scope: Scope, replay: Replay, send: Send
+    ) -> None:
+        # Noted in the scope itself, not in a copy: what routers write there for outer middleware to
+        # read (the route, the endpoint) must arrive there.
+        scope[RECEIPTS] = (*scope.get(RECEIPTS, ()), Receipt(self.gate, calls.cost))
+        watch = _ResponseWatch(send)
+        outcome: Outcome = "failure"
+        try:
+            await self.app(scope, replay, watch)
+            outcome = watch.outcome(replay.client_gone)
+        except OSError:
+            # What servers raise out of `send` once the client has gone, and what an application may
+            # raise of its own accord.
+            outcome = "abandoned" if watch.has_broken or replay.client_gone else "failure"
+            raise
+        except Exception:
+            outcome = "abandoned" if replay.client_gone and not watch.is_complete else "failure"
+            raise
+        except BaseException:
+            outcome = "abandoned"
+            raise
+        finally:
+            verdict.settle(outcome)
+
+
+_UNSUPPORTED_CODING: Final = http_error(
+    415,
+    JsonRpcError(rpc.INVALID_REQUEST, "Invalid request: send the body without a content coding"),
+    headers=[(b"accept-encoding", b"identity")],
+)
+
+
+class _ResponseWatch:
+    """A `send` that passes everything on at once, and remembers how far the response came."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._status: int | None = None
+        self.is_complete = False
+        self.has_broken = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+        try:
+            await self._send(message)
+        except OSError:
+            self.has_broken = True
+            raise
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.is_complete = True
+
+    def outcome(self, client_gone: bool) -> Outcome:
+        if not self.is_complete:
+            return "abandoned" if client_gone else "failure"
+        return "failure" if self._status is None or self._status >= 500 else "success"
+
+
+def _too_large(max_bytes: int) -> HttpResponse:
+    message = f"Invalid request: the body is larger than {max_bytes} bytes"
+    return http_error(413, JsonRpcError(rpc.INVALID_REQUEST, message))
+
+
+async def _respond(send: Send, response: HttpResponse) -> None:
+    start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": response.body, "more_body": False})

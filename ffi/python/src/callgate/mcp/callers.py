@@ -1,0 +1,131 @@
+"""Who calls: the policy that applies, and the identity that is charged under it.
+
+Three classes, and no fourth: a *verified* caller, whose access token the server's own
+authentication checked; a *forwarded bearer*, which nobody here has checked; and *anonymous*. An
+absent caller is anonymous by name, never an empty key, and never pooled with callers that have one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Union
+
+from callgate import Gate, Key
+
+AUTHENTICATED: Final = "authenticated"
+ANONYMOUS: Final = "anonymous"
+FORWARDED_BEARER: Final = "forwarded-bearer"
+
+_PER_CALLER: Final = frozenset({"caller", "caller_tool"})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The policy to apply, and the identity to charge (None where the policy asks for none)."""
+
+    policy: str
+    identity: str | bytes | Key | None = None
+
+
+Identity = Union[str, bytes, Key, Caller, None]
+"""What a caller function may answer: an identity (charged under `authenticated`), a `Caller` that
+names its policy too, or None, which means `anonymous`. An empty string or empty bytes mean None."""
+
+CallerFunction = Callable[[Any], Union[Identity, Awaitable[Identity]]]
+"""`function(source)`, plain or async. `source` is the ASGI scope in the ASGI middleware, the SDK's
+request context in the one for `mcp`, and the `MiddlewareContext` in the one for FastMCP."""
+
+
+def caller_of_scope(scope: Mapping[str, Any] | None) -> Caller:
+    """The caller of an HTTP request, from what is known at this point of the server's stack.
+
+    A verified access token (`scope["user"]`, as the authentication of `mcp` and `fastmcp` leaves
+    it) is charged under `authenticated`. A bearer that nobody verified is charged under
+    `forwarded-bearer`. Everything else, and every transport without HTTP (`scope` is None), is
+    `anonymous`.
+    """
+    if scope is None:
+        return Caller(ANONYMOUS)
+    identity = token_identity(getattr(scope.get("user"), "access_token", None))
+    if identity is not None:
+        return Caller(AUTHENTICATED, identity)
+    bearer = _bearer(scope)
+    return Caller(FORWARDED_BEARER, bearer) if bearer is not None else Caller(ANONYMOUS)
+
+
+def token_identity(token: Any) -> str | None:
+    """The principal of a verified access token of the SDKs; None where there is no token.
+
+    A token with a subject is charged to that subject, whichever client it came through: else a user
+    who registers one more client would have one more bucket. A subject is unique per issuer only,
+    so that the issuer is part of it. A token without a subject is charged to its client.
+    """
+    client_id = getattr(token, "client_id", None)
+    if not isinstance(client_id, str) or not client_id:
+        return None
+    claims = getattr(token, "claims", None)
+    claims = claims if isinstance(claims, Mapping) else {}
+    issuer = claims.get("iss")
+    subject = getattr(token, "subject", None) or claims.get("sub")
+    principal = ["subject", subject] if subject else ["client", client_id]
+    # JSON keeps the parts apart: no choice of client_id can be spelled to equal somebody's subject.
+    return "token:" + json.dumps([issuer, *principal], default=str)
+
+
+def _bearer(scope: Mapping[str, Any]) -> bytes | None:
+    for name, value in scope.get("headers", ()):
+        if name.lower() != b"authorization":
+            continue
+        scheme, _, token = value.strip().partition(b" ")
+        # The first field decides, as it does for the SDKs' own authentication.
+        token = token.strip()
+        # The prefix keeps an unverified bearer from being spelled like a verified identity, whose
+        # bucket it would drain.
+        return b"\0bearer\0" + token if scheme.lower() == b"bearer" and token else None
+    return None
+
+
+class CallerResolver:
+    """Turns a request into a `Caller` whose policy the gate has."""
+
+    def __init__(self, gate: Gate, function: CallerFunction | None = None) -> None:
+        """Raises `ValueError` where the gate lacks a policy that calls would need."""
+        needed = [ANONYMOUS] if function is not None else [ANONYMOUS, AUTHENTICATED]
+        for policy in needed:
+            if policy not in gate.policies:
+                raise ValueError(
+                    f"the gate needs a policy named {policy!r}; it has {sorted(gate.policies)}"
+                )
+        if any(scope in _PER_CALLER for _, scope in gate.policies[ANONYMOUS]):
+            raise ValueError(
+                f"policy {ANONYMOUS!r} has a limit per caller, and there is no caller to charge"
+            )
+        self._function = function
+        self._has_forwarded = FORWARDED_BEARER in gate.policies
+
+    async def resolve(self, source: Any, scope: Mapping[str, Any] | None) -> Caller:
+        """The caller of one request: by the user's function where there is one, else by `scope`."""
+        if self._function is None:
+            caller = caller_of_scope(scope)
+            if caller.policy == FORWARDED_BEARER and not self._has_forwarded:
+                return Caller(ANONYMOUS)
+            return caller
+        answer = self._function(source)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return _as_caller(answer)
+
+
+def _as_caller(answer: Any) -> Caller:
+    if isinstance(answer, Caller):
+        return answer
+    if answer is None or answer in ("", b""):
+        return Caller(ANONYMOUS)
+    if isinstance(answer, str | bytes | Key):
+        return Caller(AUTHENTICATED, answer)
+    raise TypeError(
+        f"a caller function answers str, bytes, Key, Caller or None, not {type(answer).__name__}"
+    )

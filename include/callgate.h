@@ -1,0 +1,531 @@
+/* callgate: decides, in-process and without allocating, whether a tool call may run.
+ *
+ * This header is the manual of libcallgate; it is generated from the Rust sources.
+ *
+ * Threads: every function may be called from any thread at any time, except callgate_init and
+ * callgate_reconfigure of the same gate by two threads at once.
+ *
+ * Pointers: each points to what its type and the counts beside it say, for the time of the call.
+ * NULL and misaligned ones are statuses, not crashes; others can't be told from good ones.
+ *
+ * Memory: all of it is the caller's. A static array is enough. No function allocates, blocks,
+ * logs, starts a thread, unwinds or exits.
+ *
+ * Errors: every function that can fail returns a status and writes its outputs only on success.
+ * A refusal is no error: it is a decision. callgate_strerror() turns a status into a sentence.
+ *
+ * Time: nanoseconds. The functions that end in _at take it; the others read the system's clock.
+ *
+ *     callgate_limit limits[] = {{.kind = CALLGATE_KIND_RATE, .count = 30,
+ *                                 .period_ns = 1000000000, .burst = 60}};
+ *     callgate_policy policies[] = {{.rule_count = 1, .rules = {{0, CALLGATE_SCOPE_CALLER}}}};
+ *     callgate_config config = {.struct_size = sizeof config, .capacity = 10000,
+ *                               .limit_count = 1, .policy_count = 1,
+ *                               .limits = limits, .policies = policies};
+ *     getrandom(config.secret, sizeof config.secret, 0);
+ *     size_t size;
+ *     callgate_size(&config, &size);
+ *     void *memory = aligned_alloc(CALLGATE_ALIGNMENT, size);
+ *     callgate_gate gate;
+ *     callgate_init(memory, size, &config, &gate);
+ *
+ *     callgate_call call = {.struct_size = sizeof call, .policy = 0, .cost = 1};
+ *     callgate_key_make(&gate, CALLGATE_DOMAIN_CALLER, "user:1001", 9, &call.caller);
+ *     callgate_decision decision;
+ *     if (callgate_admit(&gate, &call, NULL, &decision) == CALLGATE_OK && !decision.admitted)
+ *         printf("try again in %" PRIu64 " ns\n", decision.retry_after_ns);
+ */
+
+#ifndef CALLGATE_H
+#define CALLGATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// The version of this header: major, minor and patch in a byte each. Compare it with
+// `callgate_version()` at load: before 1.0, a library of another minor version is another ABI.
+#define CALLGATE_VERSION 256
+
+// What the memory of a gate must be aligned to, in bytes.
+#define CALLGATE_ALIGNMENT 32
+
+// The most limits in a policy.
+#define CALLGATE_MAX_RULES 8
+
+// `by` of a decision where every limit of the policy is off.
+#define CALLGATE_NO_LIMIT UINT32_MAX
+
+// Admits everything and keeps nothing.
+#define CALLGATE_KIND_OFF 1
+
+// A token bucket: `count`, `period_ns`, `burst`.
+#define CALLGATE_KIND_RATE 2
+
+// One state for each caller.
+#define CALLGATE_SCOPE_CALLER 1
+
+// One state for each tool.
+#define CALLGATE_SCOPE_TOOL 2
+
+// One state for each caller and tool.
+#define CALLGATE_SCOPE_CALLER_TOOL 3
+
+// One state for all calls.
+#define CALLGATE_SCOPE_SHARED 4
+
+// Who calls: a user, a client, a token.
+#define CALLGATE_DOMAIN_CALLER 1
+
+// What is called.
+#define CALLGATE_DOMAIN_TOOL 2
+
+// The call is admitted.
+#define CALLGATE_REASON_NONE 0
+
+// A rate limit has too few tokens left.
+#define CALLGATE_REASON_RATE 1
+
+// Too many calls are in flight.
+#define CALLGATE_REASON_CONCURRENCY 2
+
+// A breaker is open.
+#define CALLGATE_REASON_BREAKER_OPEN 3
+
+// A quota is used up.
+#define CALLGATE_REASON_QUOTA 4
+
+// A quota waits to be told what was used before.
+#define CALLGATE_REASON_UNSEEDED 5
+
+// There is no place for the state of a new caller.
+#define CALLGATE_REASON_TABLE_FULL 6
+
+// The cost is above what the limit can ever hold.
+#define CALLGATE_REASON_NEVER 7
+
+// The call ran and succeeded.
+#define CALLGATE_OUTCOME_SUCCESS 1
+
+// The call ran and failed.
+#define CALLGATE_OUTCOME_FAILURE 2
+
+// The call ran, but its client went away: neither a success nor a failure, and paid for.
+#define CALLGATE_OUTCOME_ABANDONED 3
+
+// The call never ran: what it was charged is given back.
+#define CALLGATE_OUTCOME_CANCELLED 4
+
+// What became of a call of the library. Codes are never reused. A refused call is not an error:
+// it is a decision.
+enum callgate_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // It is done.
+  CALLGATE_OK = 0,
+  // The permit had been settled before; nothing was done.
+  CALLGATE_ALREADY_SETTLED = 1,
+  // A pointer that may not be NULL is NULL.
+  CALLGATE_NULL_POINTER = 16,
+  // A pointer is not aligned for what it points to.
+  CALLGATE_MISALIGNED = 17,
+  // `struct_size` is not the size of that struct in this version.
+  CALLGATE_BAD_STRUCT_SIZE = 18,
+  // A reserved field is not zero.
+  CALLGATE_RESERVED_NOT_ZERO = 19,
+  // This is not a gate that `callgate_init` made.
+  CALLGATE_NOT_A_GATE = 20,
+  // The system's clock could not be read.
+  CALLGATE_CLOCK_FAILED = 21,
+  // `policy` is not the index of one of the gate's policies.
+  CALLGATE_UNKNOWN_POLICY = 22,
+  // `limit` is not the index of one of the gate's limits.
+  CALLGATE_UNKNOWN_LIMIT = 23,
+  // `caller` is absent, but a limit of the policy is kept by caller.
+  CALLGATE_MISSING_CALLER = 24,
+  // `tool` is absent, but a limit of the policy is kept by tool.
+  CALLGATE_MISSING_TOOL = 25,
+  // `now_ns` must be below 2^61.
+  CALLGATE_TIME_OUT_OF_RANGE = 26,
+  // The permit is not one that this gate gave.
+  CALLGATE_UNKNOWN_PERMIT = 27,
+  // `outcome` is not one of the `CALLGATE_OUTCOME_*`.
+  CALLGATE_UNKNOWN_OUTCOME = 28,
+  // `domain` is not one of the `CALLGATE_DOMAIN_*`.
+  CALLGATE_UNKNOWN_DOMAIN = 29,
+  // The identity is empty: it would be one that all strangers share.
+  CALLGATE_EMPTY_IDENTITY = 30,
+  // `capacity` must be 1 to 67,108,864 callers.
+  CALLGATE_CONFIG_CAPACITY = 64,
+  // `secret` must be 16 random bytes, not all zero.
+  CALLGATE_CONFIG_SECRET = 65,
+  // `limit_count` must be 1 to 64.
+  CALLGATE_CONFIG_LIMITS = 66,
+  // `policy_count` must be 1 to 64.
+  CALLGATE_CONFIG_POLICIES = 67,
+  // `rule_count` must be 1 to 8.
+  CALLGATE_CONFIG_RULES = 68,
+  // A rule's `limit` must be below `limit_count`.
+  CALLGATE_CONFIG_RULE_LIMIT = 69,
+  // A policy has the same limit with the same scope twice.
+  CALLGATE_CONFIG_RULE_TWICE = 70,
+  // `scope` is not one of the `CALLGATE_SCOPE_*`.
+  CALLGATE_CONFIG_SCOPE = 71,
+  // `kind` is not one of the `CALLGATE_KIND_*`, or not the one that the limit has.
+  CALLGATE_CONFIG_KIND = 72,
+  // `count` must be 1 or more tokens.
+  CALLGATE_CONFIG_COUNT = 73,
+  // `period_ns` must be 1 or more.
+  CALLGATE_CONFIG_PERIOD = 74,
+  // `burst` must be 1 or more tokens, and `burst * period_ns / count` at most 2^61 ns.
+  CALLGATE_CONFIG_BURST = 75,
+  // The memory is shorter than `callgate_size` says.
+  CALLGATE_CONFIG_MEMORY = 76,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum callgate_status callgate_status;
+#else
+typedef int32_t callgate_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// One limit of a gate. Fill unused fields with zero.
+typedef struct callgate_limit {
+  // One of the `CALLGATE_KIND_*`; the other fields of `CALLGATE_KIND_OFF` are not looked at.
+  uint32_t kind;
+  // Zero.
+  uint32_t reserved_0;
+  // Of a rate: tokens that come back in each period, 1 or more.
+  uint64_t count;
+  // Of a rate: the period in nanoseconds, 1 or more.
+  uint64_t period_ns;
+  // Of a rate: what a full bucket holds, 1 or more tokens. Filling it from empty must take at
+  // most 2^61 ns: `burst * period_ns / count`.
+  uint64_t burst;
+  // Zero.
+  uint64_t reserved[8];
+} callgate_limit;
+
+// One step of a policy: a limit, and whose state it keeps.
+typedef struct callgate_rule {
+  // The limit's index in the configuration.
+  uint32_t limit;
+  // One of the `CALLGATE_SCOPE_*`.
+  uint32_t scope;
+} callgate_rule;
+
+// A policy: the limits that a class of callers is held to. They are charged in this order, all or
+// none.
+typedef struct callgate_policy {
+  // How many of the rules are used, 1 to `CALLGATE_MAX_RULES`.
+  uint32_t rule_count;
+  // Zero.
+  uint32_t reserved;
+  // The rules; those behind `rule_count` are not looked at.
+  struct callgate_rule rules[CALLGATE_MAX_RULES];
+} callgate_policy;
+
+// What a gate is made from. It is copied: nothing here need outlive `callgate_init`.
+typedef struct callgate_config {
+  // `sizeof(callgate_config)`.
+  uint32_t struct_size;
+  // How many distinct callers are sure to find a place, 1 to 67,108,864: a guarantee, not a cap.
+  // Each tool of a limit kept by tool, and each pair of one kept by both, takes the place of a
+  // caller.
+  uint32_t capacity;
+  // 16 random bytes under which identities are hashed, not all zero. Keep them secret: who knows
+  // them can aim at other callers' places in the table.
+  uint8_t secret[16];
+  // How many limits there are, 1 to 64.
+  uint32_t limit_count;
+  // How many policies there are, 1 to 64.
+  uint32_t policy_count;
+  // The limits, named by their index from here on.
+  const struct callgate_limit *limits;
+  // The policies, named by their index from here on.
+  const struct callgate_policy *policies;
+  // Zero.
+  uint64_t reserved[4];
+} callgate_config;
+
+// Where `callgate_check` found a fault.
+typedef struct callgate_fault {
+  // What `callgate_init` would return.
+  int32_t status;
+  // The index of the limit that is at fault, or `CALLGATE_NO_LIMIT`.
+  uint32_t limit;
+  // The index of the policy that is at fault, or `CALLGATE_NO_LIMIT`.
+  uint32_t policy;
+} callgate_fault;
+
+// A handle to a gate, made by `callgate_init`. Plain data; it holds pointers into the gate's
+// memory, which must outlive it. It may be copied, and is inherited by a forked child.
+typedef struct callgate_gate {
+  // The library's own.
+  uint64_t opaque[24];
+} callgate_gate;
+
+// The key of an identity, made by `callgate_key_make`. All zero means that there is none.
+typedef struct callgate_key {
+  // The lower half.
+  uint64_t lo;
+  // The upper half.
+  uint64_t hi;
+} callgate_key;
+
+// A call to be decided.
+typedef struct callgate_call {
+  // `sizeof(callgate_call)`.
+  uint32_t struct_size;
+  // The policy's index.
+  uint32_t policy;
+  // Who calls; may be zero where no limit of the policy is kept by caller.
+  struct callgate_key caller;
+  // What is called; may be zero where no limit of the policy is kept by tool.
+  struct callgate_key tool;
+  // Tokens to take from each rate limit of the policy: 1 for a call, n for a batch of n. 0 asks
+  // whether there is any debt to wait for, and takes nothing.
+  uint64_t cost;
+  // Units to set aside in each quota of the policy.
+  uint64_t reserve;
+  // Zero.
+  uint64_t reserved[2];
+} callgate_call;
+
+// What an admitted call holds until it is settled. Plain data of which a host keeps one copy, in
+// its own request object for instance; a copy would be settled anew.
+typedef struct callgate_permit {
+  // The library's own. All zero: no permit.
+  uint64_t opaque[20];
+} callgate_permit;
+
+// What was decided about a call. Of an admitted call, the figures are those of the limit that has
+// the fewest tokens left.
+typedef struct callgate_decision {
+  // 1 where the call may run, else 0.
+  uint32_t admitted;
+  // One of the `CALLGATE_REASON_*`.
+  uint32_t reason;
+  // The index of the limit that refused, or that the figures are of; `CALLGATE_NO_LIMIT` where
+  // every limit is off (`limit` and `remaining` are 2^64-1 then).
+  uint32_t by;
+  // Zero.
+  uint32_t reserved;
+  // The call would be admitted in exactly so many nanoseconds, nobody else having charged. 0
+  // where it is admitted, and where no time can be known.
+  uint64_t retry_after_ns;
+  // What the limit holds when nobody has charged it. Of a full table, this and the rest is 0.
+  uint64_t limit;
+  // What is left of that.
+  uint64_t remaining;
+  // All of it is back in so many nanoseconds.
+  uint64_t reset_after_ns;
+} callgate_decision;
+
+// What the slots of a gate's table hold.
+typedef struct callgate_stats {
+  // All slots.
+  uint64_t slots;
+  // Those with a state that is not at rest.
+  uint64_t live;
+  // Those with a state at rest, free for anybody.
+  uint64_t at_rest;
+  // Those that a thread is about to use.
+  uint64_t claimed;
+  // Those that hold nothing.
+  uint64_t empty;
+} callgate_stats;
+
+// The decisions of one policy since the gate was made.
+typedef struct callgate_decisions {
+  // How many calls were admitted.
+  uint64_t admitted;
+  // How many calls each rule refused, by `CALLGATE_REASON_*`.
+  uint64_t refused[CALLGATE_MAX_RULES][8];
+} callgate_decisions;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The version of this library. Compare it with `CALLGATE_VERSION`.
+uint32_t callgate_version(void);
+
+// 1 where this machine changes 128 bits at once by an instruction, else 0: the library then uses
+// a lock in its place. It is right within one process all the same, but a thread may wait for
+// another, and a gate's memory must not be shared between processes.
+uint32_t callgate_is_lock_free(void);
+
+// Writes how many bytes of memory a gate of this configuration needs.
+//
+// Errors: those of `callgate_init` that concern the configuration.
+callgate_status callgate_size(const struct callgate_config *config, size_t *size);
+
+// Finds the first fault of a configuration, and the limit or policy that is to blame. Returns OK
+// whenever it could look, also where `fault->status` is none.
+callgate_status callgate_check(const struct callgate_config *config, struct callgate_fault *fault);
+
+// Makes a gate in `memory`, of which `size` bytes are the caller's, aligned to
+// `CALLGATE_ALIGNMENT`, and may hold anything before. The memory must stay where it is until the
+// last handle is out of use; there is nothing to free.
+//
+// Errors: the `CALLGATE_CONFIG_*`, `CALLGATE_BAD_STRUCT_SIZE`, `CALLGATE_RESERVED_NOT_ZERO`;
+// nothing is written then.
+callgate_status callgate_init(void *memory,
+                              size_t size,
+                              const struct callgate_config *config,
+                              struct callgate_gate *gate);
+
+// Makes the key of an identity of `size` bytes. Make it once where a caller comes again: hashing
+// costs as much as deciding.
+//
+// Errors: `CALLGATE_EMPTY_IDENTITY`, `CALLGATE_UNKNOWN_DOMAIN`.
+callgate_status callgate_key_make(const struct callgate_gate *gate,
+                                  uint32_t domain,
+                                  const void *identity,
+                                  size_t size,
+                                  struct callgate_key *key);
+
+// Decides a call by the system's clock (`CLOCK_BOOTTIME` on Linux, where time spent suspended
+// counts; the monotonic clock elsewhere). All limits of its policy are charged, or none is.
+//
+// `permit` may be NULL where the call will not be settled: its charges then stay. Where the call
+// is refused, an empty permit is written.
+//
+// Errors: `CALLGATE_UNKNOWN_POLICY`, `CALLGATE_MISSING_CALLER`, `CALLGATE_MISSING_TOOL`,
+// `CALLGATE_BAD_STRUCT_SIZE`, `CALLGATE_RESERVED_NOT_ZERO`, `CALLGATE_CLOCK_FAILED`; nothing is
+// charged then.
+callgate_status callgate_admit(const struct callgate_gate *gate,
+                               const struct callgate_call *call,
+                               struct callgate_permit *permit,
+                               struct callgate_decision *decision);
+
+// As `callgate_admit`, at a time that the caller takes: `now_ns` of a monotonic clock, below 2^61,
+// and `unix_ns` since the Unix epoch, which only limits in calendar windows look at.
+//
+// Errors: those of `callgate_admit`, and `CALLGATE_TIME_OUT_OF_RANGE`.
+callgate_status callgate_admit_at(const struct callgate_gate *gate,
+                                  const struct callgate_call *call,
+                                  uint64_t now_ns,
+                                  uint64_t unix_ns,
+                                  struct callgate_permit *permit,
+                                  struct callgate_decision *decision);
+
+// Decides `count` calls, one after the other at one time, in one crossing. `permits` may be NULL;
+// else it has room for `count`, as `decisions` has. Where one of the calls can't be decided, none
+// is.
+//
+// Errors: those of `callgate_admit`.
+callgate_status callgate_admit_many(const struct callgate_gate *gate,
+                                    const struct callgate_call *calls,
+                                    size_t count,
+                                    struct callgate_permit *permits,
+                                    struct callgate_decision *decisions);
+
+// As `callgate_admit_many`, at a time that the caller takes.
+//
+// Errors: those of `callgate_admit_at`.
+callgate_status callgate_admit_many_at(const struct callgate_gate *gate,
+                                       const struct callgate_call *calls,
+                                       size_t count,
+                                       uint64_t now_ns,
+                                       uint64_t unix_ns,
+                                       struct callgate_permit *permits,
+                                       struct callgate_decision *decisions);
+
+// What `callgate_admit` would say to the call, limit by limit in the policy's order. Changes
+// nothing. `decisions` has room for `CALLGATE_MAX_RULES`; their number goes to `count`.
+//
+// Errors: those of `callgate_admit`.
+callgate_status callgate_peek(const struct callgate_gate *gate,
+                              const struct callgate_call *call,
+                              struct callgate_decision *decisions,
+                              size_t *count);
+
+// As `callgate_peek`, at a time that the caller takes.
+//
+// Errors: those of `callgate_admit_at`.
+callgate_status callgate_peek_at(const struct callgate_gate *gate,
+                                 const struct callgate_call *call,
+                                 uint64_t now_ns,
+                                 uint64_t unix_ns,
+                                 struct callgate_decision *decisions,
+                                 size_t *count);
+
+// Ends an admitted call. Of a call that was cancelled, every charge is given back as far as time
+// has not done so already; a limit that was reconfigured since takes nothing back. `used` are the
+// units to charge to quotas. Any thread may settle; the second to do so is told
+// `CALLGATE_ALREADY_SETTLED`.
+//
+// Errors: `CALLGATE_UNKNOWN_PERMIT`, `CALLGATE_UNKNOWN_OUTCOME`, `CALLGATE_CLOCK_FAILED`; the
+// permit is then as before.
+callgate_status callgate_settle(const struct callgate_gate *gate,
+                                struct callgate_permit *permit,
+                                uint32_t outcome,
+                                uint64_t used);
+
+// As `callgate_settle`, at a time that the caller takes.
+//
+// Errors: those of `callgate_settle`, and `CALLGATE_TIME_OUT_OF_RANGE`.
+callgate_status callgate_settle_at(const struct callgate_gate *gate,
+                                   struct callgate_permit *permit,
+                                   uint32_t outcome,
+                                   uint64_t used,
+                                   uint64_t now_ns,
+                                   uint64_t unix_ns);
+
+// Changes a limit for all callers at once. Every caller keeps its debt, but never more than the
+// new limit can express; nobody gets a new burst. Not by two threads at once.
+//
+// Errors: `CALLGATE_UNKNOWN_LIMIT`, `CALLGATE_RESERVED_NOT_ZERO`, `CALLGATE_CLOCK_FAILED`, and the
+// `CALLGATE_CONFIG_*`; the limit is then as before.
+callgate_status callgate_reconfigure(const struct callgate_gate *gate,
+                                     uint32_t limit,
+                                     const struct callgate_limit *to);
+
+// As `callgate_reconfigure`, at a time that the caller takes.
+//
+// Errors: those of `callgate_reconfigure`, and `CALLGATE_TIME_OUT_OF_RANGE`.
+callgate_status callgate_reconfigure_at(const struct callgate_gate *gate,
+                                        uint32_t limit,
+                                        const struct callgate_limit *to,
+                                        uint64_t now_ns,
+                                        uint64_t unix_ns);
+
+// What the slots of the gate's table hold now. Walks all of them: for metrics, not for every call.
+//
+// Errors: `CALLGATE_CLOCK_FAILED`.
+callgate_status callgate_stats_get(const struct callgate_gate *gate, struct callgate_stats *stats);
+
+// As `callgate_stats_get`, at a time that the caller takes.
+//
+// Errors: `CALLGATE_TIME_OUT_OF_RANGE`.
+callgate_status callgate_stats_get_at(const struct callgate_gate *gate,
+                                      uint64_t now_ns,
+                                      uint64_t unix_ns,
+                                      struct callgate_stats *stats);
+
+// What was decided under a policy since the gate was made.
+//
+// Errors: `CALLGATE_UNKNOWN_POLICY`.
+callgate_status callgate_decisions_get(const struct callgate_gate *gate,
+                                       uint32_t policy,
+                                       struct callgate_decisions *decisions);
+
+// A sentence that says what was wrong and what is allowed; never NULL, valid for ever. Any number
+// may be asked for.
+const char *callgate_strerror(int32_t status);
+
+// The name of the field that a status blames, as in the structs of this header; NULL where it
+// blames none. Valid for ever.
+const char *callgate_error_field(int32_t status);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* CALLGATE_H */
+
+
