@@ -162,7 +162,7 @@ impl<'m> Cursor<'m> {
 
 /// # Safety
 /// Memory that is all zero is a value of the type, and every change of it goes through atomics.
-unsafe trait Zeroable {}
+pub(crate) unsafe trait Zeroable {}
 
 // SAFETY: each of these is made of atomic integers only.
 unsafe impl Zeroable for Head {}
@@ -174,6 +174,12 @@ unsafe impl Zeroable for LimitCell {}
 unsafe impl Zeroable for PolicyCell {}
 // SAFETY: as above.
 unsafe impl Zeroable for Slot {}
+
+#[cfg(test)]
+pub(crate) fn zeroed<T: Zeroable>() -> T {
+    // SAFETY: by the trait.
+    unsafe { core::mem::zeroed() }
+}
 
 /// Memory for a gate in a `static`, for programs without an allocator.
 ///

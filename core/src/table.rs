@@ -26,7 +26,7 @@ pub fn is_lock_free() -> bool {
     AtomicU128::is_lock_free()
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Empty = 0,
     /// Taken by a thread that is about to write the key word.
@@ -47,7 +47,7 @@ const TAG_MASK: u128 = (1 << (128 - GENERATION_BITS)) - 1;
 const FRESH: u128 = 0;
 
 /// A state word, taken apart on demand.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word(u128);
 
 impl Word {
@@ -563,3 +563,6 @@ fn generation_of(keyword: u128) -> u32 {
 fn limit_of(keyword: u128) -> u8 {
     ((keyword & TAG_MASK) >> STORED_BITS) as u8
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! What threads that stop half-way leave behind, set up by hand.
+use std::boxed::Box;
+use std::vec::Vec;
+
+use super::*;
+use crate::key::Key;
+use crate::limit::{Compiled, Limit};
+use crate::memory::zeroed;
+use crate::policy::Scope;
+use crate::rate::RateLimit;
+use crate::settings::LimitCell;
+use crate::time::ticks;
+
+const SECOND: u64 = 1_000_000_000;
+const NOW: u64 = 100 * SECOND;
+
+/// A table of two groups, in which every slot is a candidate of every key.
+fn table() -> Table<'static> {
+    let slots: Vec<Slot> = (0..2 * GROUP_SLOTS).map(|_| zeroed()).collect();
+    let cells: Vec<LimitCell> = (0..2).map(|_| zeroed()).collect();
+    let settings = Settings::new(Box::leak(Box::default()), cells.leak());
+    let limit = Limit::Rate(RateLimit { count: 1, period_ns: SECOND, burst: 2 });
+    let compiled = Compiled::new(&limit).unwrap();
+    settings.init([compiled, compiled].into_iter());
+    Table { slots: slots.leak(), horizon: Box::leak(Box::default()), settings }
+}
+
+fn key(n: u64) -> EntryKey {
+    let key = Key { lo: n.wrapping_mul(0x9e37_79b9_7f4a_7c15), hi: n };
+    EntryKey::new(0, Scope::Caller, key, 2)
+}
+
+impl Table<'_> {
+    /// Adds a second to the entry's payload, counting from the time it is run at.
+    fn add(&self, key: &EntryKey, now_ns: u64) -> Charge<u64> {
+        self.charge(key, now_ns, |tat, at_ns| {
+            Step::Write(tat.max(ticks(at_ns)) + ticks(SECOND), at_ns)
+        })
+    }
+
+    fn set(&self, index: usize, word: Word, keyword: u128) {
+        self.slots[index].state.store(word.0, Ordering::SeqCst);
+        self.slots[index].keyword.store(keyword, Ordering::SeqCst);
+    }
+
+    fn phases(&self, phase: Phase) -> usize {
+        (0..self.slots.len()).filter(|&n| self.state(n).phase() == phase).count()
+    }
+
+    /// Puts an entry that rests from `from_ns` into each slot that is empty.
+    fn fill(&self, from_ns: u64) {
+        for index in 0..self.slots.len() {
+            if self.state(index).phase() == Phase::Empty {
+                let word = Word::new(Phase::Live, 1, ticks(from_ns));
+                self.set(index, word, word.keyword(key(1000 + index as u64).tag));
+            }
+        }
+    }
+}
+
+fn at<T>(charge: &Charge<T>) -> &T {
+    match charge {
+        Charge::Done(done) => done,
+        Charge::Full { retry_after_ns } => panic!("full for {retry_after_ns} ns"),
+    }
+}
+
+fn wait<T>(charge: &Charge<T>) -> u64 {
+    match charge {
+        Charge::Done(_) => panic!("there was a place"),
+        Charge::Full { retry_after_ns } => *retry_after_ns,
+    }
+}
+
+#[test]
+fn an_entry_is_found_again_wherever_it_went() {
+    let table = table();
+    for n in 0..12 {
+        at(&table.add(&key(n), NOW));
+    }
+    for n in 0..12 {
+        let (tat, _) = table.look(&key(n), NOW);
+        assert_eq!(tat, ticks(NOW + SECOND), "key {n}");
+    }
+    assert_eq!(table.phases(Phase::Live), 12);
+}
+
+#[test]
+fn a_full_table_says_when_the_first_place_is_free() {
+    let table = table();
+    table.fill(NOW + 5 * SECOND);
+    let word = Word::new(Phase::Live, 1, ticks(NOW + 3 * SECOND) - 1);
+    table.set(7, word, word.keyword(key(1).tag));
+    assert_eq!(wait(&table.add(&key(2), NOW)), 3 * SECOND);
+    assert_eq!(wait(&table.add(&key(2), NOW + 3 * SECOND - 1)), 1);
+    at(&table.add(&key(2), NOW + 3 * SECOND));
+    assert_eq!(table.look(&key(1), NOW).0, FRESH, "its place went to another");
+}
+
+#[test]
+fn an_empty_slot_goes_first_and_then_the_one_longest_at_rest() {
+    let table = table();
+    table.fill(NOW - 2 * SECOND);
+    let oldest = Word::new(Phase::Live, 1, ticks(NOW - 9 * SECOND));
+    table.set(3, oldest, oldest.keyword(key(1).tag));
+    table.set(12, Word(0), 0);
+    at(&table.add(&key(2), NOW));
+    assert!(table.entry_of(&key(2), 12).is_some());
+    at(&table.add(&key(3), NOW));
+    assert!(table.entry_of(&key(3), 3).is_some());
+}
+
+#[test]
+fn a_claim_that_nobody_finishes_is_taken_over_after_the_grace_time() {
+    let table = table();
+    table.fill(NOW + 100 * SECOND);
+    table.set(4, Word::new(Phase::Claimed, 8, u128::from(NOW)), key(9).tag);
+    assert_eq!(wait(&table.add(&key(1), NOW + 1)), GRACE_NS - 1);
+    at(&table.add(&key(1), NOW + GRACE_NS));
+    assert_eq!(table.state(4).generation(), 9);
+    assert!(table.entry_of(&key(1), 4).is_some());
+}
+
+#[test]
+fn a_claim_from_far_ahead_is_taken_over_as_well() {
+    let table = table();
+    table.fill(NOW + 100 * SECOND);
+    table.set(4, Word::new(Phase::Claimed, 8, u128::from(NOW + 50 * SECOND)), 0);
+    at(&table.add(&key(1), NOW));
+}
+
+#[test]
+fn a_join_that_nobody_finishes_is_charged_by_whoever_comes_next() {
+    let table = table();
+    let join = Word::new(Phase::Join, 3, u128::from(NOW));
+    table.set(5, join, join.keyword(key(1).tag));
+    assert_eq!(table.look(&key(1), NOW).0, FRESH, "nobody has charged it");
+    at(&table.add(&key(1), NOW));
+    assert_eq!(table.state(5), Word::new(Phase::Live, 3, ticks(NOW + SECOND)));
+    assert_eq!(table.phases(Phase::Live), 1);
+}
+
+#[test]
+fn a_join_has_nothing_to_give_back() {
+    let table = table();
+    let join = Word::new(Phase::Join, 3, u128::from(NOW));
+    table.set(5, join, join.keyword(key(1).tag));
+    assert!(table.amend(&key(1), |_| Step::Write(1, ())).is_none());
+    assert_eq!(table.state(5), join);
+}
+
+#[test]
+fn of_two_joins_of_one_key_the_lower_one_stays() {
+    for (met, other) in [(2, 11), (11, 2)] {
+        let table = table();
+        let join = Word::new(Phase::Join, 3, u128::from(NOW));
+        table.set(met, join, join.keyword(key(1).tag));
+        table.set(other, join, join.keyword(key(1).tag));
+        at(&table.add(&key(1), NOW));
+        assert_eq!(table.state(2), Word::new(Phase::Live, 3, ticks(NOW + SECOND)));
+        assert_eq!(table.state(11), join.emptied());
+    }
+}
+
+#[test]
+fn a_join_beside_a_live_entry_of_its_key_is_given_up() {
+    let table = table();
+    let live = Word::new(Phase::Live, 7, ticks(NOW + SECOND));
+    table.set(14, live, live.keyword(key(1).tag));
+    let join = Word::new(Phase::Join, 3, u128::from(NOW));
+    table.set(1, join, join.keyword(key(1).tag));
+    let mut step = |tat: u128, _| Step::Write(tat + 1, ());
+    assert!(matches!(table.confirm(&key(1), 1, join, NOW, &mut step), Pass::Retry));
+    assert_eq!(table.state(1), join.emptied());
+    assert_eq!(table.state(14), live);
+}
+
+#[test]
+fn a_key_word_of_another_generation_is_not_believed() {
+    let table = table();
+    let live = Word::new(Phase::Live, 7, ticks(NOW + SECOND));
+    let stale = Word::new(Phase::Live, 6, 0).keyword(key(1).tag);
+    table.set(4, live, stale);
+    assert_eq!(table.look(&key(1), NOW).0, FRESH);
+    assert!(table.entry(4).is_none());
+}
+
+#[test]
+fn an_operation_that_changes_nothing_makes_no_entry() {
+    let table = table();
+    let charge = table.charge(&key(1), NOW, |tat, _| Step::Keep(tat));
+    assert_eq!(*at(&charge), FRESH);
+    assert_eq!(table.phases(Phase::Empty), table.slots.len());
+}
+
+#[test]
+fn a_stale_time_starts_a_key_no_earlier_than_its_lost_entry_came_to_rest() {
+    let table = table();
+    at(&table.add(&key(1), NOW));
+    table.fill(NOW + 100 * SECOND);
+    at(&table.add(&key(2), NOW + SECOND));
+    assert_eq!(table.horizon.load(Ordering::SeqCst), NOW + SECOND);
+    // Key 1 lost its slot at NOW + 1 s. A thread that read its clock before that comes late.
+    let (index, word) = table.find(&key(2)).unwrap();
+    table.swap(index, word, word.emptied()).unwrap();
+    assert_eq!(*at(&table.add(&key(1), NOW)), NOW + SECOND);
+}
+
+#[test]
+fn a_slow_claimer_writes_no_key_word_over_a_newer_one() {
+    let table = table();
+    let newer = Word::new(Phase::Live, 9, ticks(NOW + SECOND));
+    table.set(6, newer, newer.keyword(key(1).tag));
+    let slow = Word::new(Phase::Claimed, 8, u128::from(NOW));
+    assert!(!table.write_keyword(6, slow, key(2).tag));
+    assert!(table.entry_of(&key(1), 6).is_some());
+    let equal = Word::new(Phase::Claimed, 9, u128::from(NOW));
+    assert!(!table.write_keyword(6, equal, key(2).tag));
+}
+
+#[test]
+fn generations_wrap_around() {
+    let last = GENERATION_MASK;
+    assert!(not_older(0, last) && !not_older(last, 0));
+    assert!(not_older(5, 5) && not_older(6, 5) && !not_older(5, 6));
+    let table = table();
+    table.fill(NOW + 100 * SECOND);
+    let at_rest = Word::new(Phase::Live, last, ticks(NOW));
+    table.set(8, at_rest, at_rest.keyword(key(1).tag));
+    at(&table.add(&key(2), NOW));
+    assert_eq!(table.state(8).generation(), 0);
+    assert!(table.entry_of(&key(2), 8).is_some());
+}
+
+#[test]
+fn a_word_holds_its_parts_whole() {
+    let word = Word::new(Phase::Join, GENERATION_MASK, PAYLOAD_MASK);
+    assert_eq!((word.phase(), word.generation()), (Phase::Join, GENERATION_MASK));
+    assert_eq!(word.payload(), PAYLOAD_MASK);
+    assert!(word.is_entry() && !Word::new(Phase::Claimed, 1, 1).is_entry());
+    let keyword = word.keyword((63 << STORED_BITS) | 5);
+    assert_eq!((generation_of(keyword), limit_of(keyword)), (GENERATION_MASK, 63));
+}
