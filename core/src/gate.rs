@@ -314,15 +314,33 @@ impl<'m> Gate<'m> {
     /// Names the field that is out of its range; [`Field::Kind`] where the limit would become one
     /// of another kind. The limit is then as before.
     pub fn reconfigure(&self, limit: u8, to: &Limit, time: Time) -> Result<(), ConfigError> {
-        let compiled = Compiled::new(to).map_err(|e| ConfigError { limit: Some(limit), ..e })?;
         if !time.is_in_range() {
             return Err(ConfigError::of(Field::Now));
         }
+        self.reconfigure_by(limit, to, || time)
+    }
+
+    /// As [`reconfigure`](Self::reconfigure), by a clock that is read at each entry: a time from
+    /// before the walk would lower what was charged during it. Its times must be below
+    /// [`TIME_LIMIT_NS`].
+    ///
+    /// # Errors
+    /// As [`reconfigure`](Self::reconfigure).
+    pub fn reconfigure_by(
+        &self,
+        limit: u8,
+        to: &Limit,
+        clock: impl Fn() -> Time,
+    ) -> Result<(), ConfigError> {
+        let compiled = Compiled::new(to).map_err(|e| ConfigError { limit: Some(limit), ..e })?;
         self.table.settings.write(limit, &compiled)?;
         if let Compiled::Rate(rate) = compiled {
-            self.table.amend_all(limit, |tat| match rate.clamp(tat, time.now_ns) {
-                clamped if clamped == tat => Step::Keep(()),
-                clamped => Step::Write(clamped, ()),
+            self.table.amend_all(limit, |tat| {
+                let now_ns = clock().now_ns.min(TIME_LIMIT_NS - 1);
+                match rate.clamp(tat, now_ns) {
+                    clamped if clamped == tat => Step::Keep(()),
+                    clamped => Step::Write(clamped, ()),
+                }
             });
         }
         Ok(())
@@ -466,3 +484,6 @@ impl Taken {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

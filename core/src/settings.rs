@@ -88,6 +88,9 @@ impl<'m> Settings<'m> {
 
     /// Puts another limit in force. Not by two threads at once.
     pub(crate) fn write(&self, limit: u8, changed: &Compiled) -> Result<(), ConfigError> {
+        if usize::from(limit) >= self.cells.len() {
+            return Err(ConfigError { limit: Some(limit), ..ConfigError::of(Field::RuleLimit) });
+        }
         let kind = match (self.kind(limit), changed.kind()) {
             (kind, Kind::None) | (Kind::None, kind) => kind,
             (old, new) if old == new => old,

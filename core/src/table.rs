@@ -287,10 +287,11 @@ impl Table<'_> {
     pub(crate) fn census(&self, now_ns: u64) -> crate::metrics::Stats {
         let mut stats = crate::metrics::Stats { slots: self.slots.len() as u64, ..<_>::default() };
         for index in 0..self.slots.len() {
-            let of = match self.state(index).phase() {
+            let word = self.state(index);
+            let of = match word.phase() {
                 Phase::Empty => &mut stats.empty,
                 Phase::Claimed | Phase::Join => &mut stats.claimed,
-                Phase::Live => match self.at_rest_from_ns(index) {
+                Phase::Live => match self.at_rest_from_ns_of(index, word) {
                     Some(from_ns) if from_ns <= now_ns => &mut stats.at_rest,
                     _ => &mut stats.live,
                 },
@@ -300,23 +301,27 @@ impl Table<'_> {
         stats
     }
 
-    /// `key`'s entry and its state, live or joining.
+    /// `key`'s entry and its state; one that is joining only where none is live, for a thread that
+    /// came late or stopped can leave a JOIN beside the live entry.
     ///
     /// Looks where an entry is likeliest first; the order is free, since an entry that is missed
     /// here is met in `confirm`.
     #[inline]
     fn find(&self, key: &EntryKey) -> Option<(usize, Word)> {
+        let mut joining = None;
         for line in (0..GROUP_SLOTS).step_by(2) {
             for (group, place) in key.groups.iter().zip(key.places) {
                 for n in [line, line | 1] {
                     let index = group | place ^ n;
-                    if let Some(word) = self.entry_of(key, index) {
-                        return Some((index, word));
+                    match self.entry_of(key, index) {
+                        Some(word) if word.phase() == Phase::Live => return Some((index, word)),
+                        Some(word) => joining = joining.or(Some((index, word))),
+                        None => {}
                     }
                 }
             }
         }
-        None
+        joining
     }
 
     /// The state of slot `index`, if it holds `key`'s entry.
@@ -421,10 +426,12 @@ impl Table<'_> {
             if not_older(generation_of(old), claim.generation()) {
                 return false;
             }
-            // Relaxed: the swap from CLAIMED to JOIN publishes it.
+            // Release: pairs with the Acquire fence in `confirm`, for a scan that met the state of
+            // the entry before and this key word. (The swap from CLAIMED to JOIN publishes it to
+            // those who look for it.)
             let new = claim.keyword(tag);
             let swapped =
-                slot.keyword.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+                slot.keyword.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);
             if swapped.is_ok() {
                 return true;
             }
@@ -460,7 +467,10 @@ impl Table<'_> {
                 return Pass::Retry;
             }
         }
-        // Read after the scan. Relaxed: the states that were scanned publish it.
+        // Acquire: pairs with the Release in `write_keyword`. An entry that the scan took for gone
+        // since its key word was of a later generation was reclaimed before that was written.
+        fence(Ordering::Acquire);
+        // Read after the scan. Relaxed: the states and key words that were scanned publish it.
         let stamp_ns = now_ns.max(self.horizon.load(Ordering::Relaxed));
         match step(FRESH, stamp_ns) {
             Step::Keep(done) => {
@@ -525,10 +535,6 @@ impl Table<'_> {
             }
         }
         survey
-    }
-
-    fn at_rest_from_ns(&self, index: usize) -> Option<u64> {
-        self.at_rest_from_ns_of(index, self.state(index))
     }
 
     /// When the live entry in slot `index` comes to rest, if its state is still `word`.

@@ -292,8 +292,11 @@ pub unsafe extern "C" fn callgate_reconfigure(
     limit: u32,
     to: *const callgate_limit,
 ) -> callgate_status {
-    // SAFETY: by the contract.
-    status(now().and_then(|time| unsafe { reconfigure(gate, limit, to, time) }))
+    status(now().and_then(|time| {
+        let clock = || system_time().unwrap_or(time);
+        // SAFETY: by the contract.
+        unsafe { reconfigure(gate, limit, to, clock) }
+    }))
 }
 
 /// As `callgate_reconfigure`, at a time that the caller takes.
@@ -308,7 +311,7 @@ pub unsafe extern "C" fn callgate_reconfigure_at(
     unix_ns: u64,
 ) -> callgate_status {
     // SAFETY: by the contract.
-    status(unsafe { reconfigure(gate, limit, to, Time { now_ns, unix_ns }) })
+    status(time(now_ns, unix_ns).and_then(|time| unsafe { reconfigure(gate, limit, to, || time) }))
 }
 
 /// What the slots of the gate's table hold now. Walks all of them: for metrics, not for every call.
@@ -456,14 +459,14 @@ unsafe fn reconfigure(
     gate: *const callgate_gate,
     limit: u32,
     to: *const callgate_limit,
-    time: Time,
+    clock: impl Fn() -> Time,
 ) -> Result<()> {
     // SAFETY: by the contract.
     let gate = unsafe { gate_of(gate) }?;
     // SAFETY: by the contract.
     let to = unsafe { get(to) }?.to_core()?;
     let limit = u8::try_from(limit).map_err(|_| CALLGATE_UNKNOWN_LIMIT)?;
-    gate.reconfigure(limit, &to, time).map_err(|error| match error.field {
+    gate.reconfigure_by(limit, &to, clock).map_err(|error| match error.field {
         Field::RuleLimit => CALLGATE_UNKNOWN_LIMIT,
         _ => error.into(),
     })

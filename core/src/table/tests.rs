@@ -176,6 +176,21 @@ fn a_join_beside_a_live_entry_of_its_key_is_given_up() {
 }
 
 #[test]
+fn a_join_that_a_late_thread_left_does_not_hide_the_live_entry() {
+    for (live_at, join_at) in [(2, 11), (11, 2)] {
+        let table = table();
+        let join = Word::new(Phase::Join, 3, u128::from(NOW));
+        table.set(join_at, join, join.keyword(key(1).tag));
+        let live = Word::new(Phase::Live, 7, ticks(NOW + SECOND));
+        table.set(live_at, live, live.keyword(key(1).tag));
+        assert_eq!(table.look(&key(1), NOW).0, ticks(NOW + SECOND));
+        assert!(table.amend(&key(1), |tat| Step::Write(tat - 1, ())).is_some());
+        at(&table.add(&key(1), NOW));
+        assert_eq!(table.state(live_at).payload(), ticks(NOW + 2 * SECOND) - 1);
+    }
+}
+
+#[test]
 fn a_key_word_of_another_generation_is_not_believed() {
     let table = table();
     let live = Word::new(Phase::Live, 7, ticks(NOW + SECOND));
