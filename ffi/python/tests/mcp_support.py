@@ -1,4 +1,4 @@
-"""What the tests of `callgate.mcp` share: a clock they own, gates, and real servers in this process."""
+"""What the tests of `callgate.mcp` share: a clock, gates, and real servers in this process."""
 
 from __future__ import annotations
 
@@ -63,13 +63,34 @@ def make_gate(burst: int = 3, anonymous: int = 3, forwarded: int = 4) -> Gate:
     )
 
 
-def charged(gate: Gate, clock: Clock, policy: str = "anonymous", caller: Any = None) -> int:
+class SettlementGate:
+    """A gate that notes how its permits are settled, in front of a real one."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self.outcomes: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._gate, name)
+
+    def settle(self, permit: Any, outcome: str = "success", **options: Any) -> str:
+        answer = self._gate.settle(permit, outcome, **options)
+        self.outcomes.append(outcome)
+        return answer
+
+
+class BrokenGate(SettlementGate):
+    def try_admit(self, *_args: Any, **_options: Any) -> Any:
+        raise ZeroDivisionError("user:1001 divided by nothing")
+
+
+def charged(gate: Any, clock: Clock, policy: str = "anonymous", caller: Any = None) -> int:
     """Tokens taken so far from the first limit of a policy."""
-    report = gate.peek(policy, caller, now_ns=clock())[0]
+    report = gate.peek(policy, caller, cost=0, now_ns=clock())[0]
     return report.limit - report.remaining
 
 
-def drain(gate: Gate, clock: Clock, policy: str = "anonymous", caller: Any = None) -> None:
+def drain(gate: Any, clock: Clock, policy: str = "anonymous", caller: Any = None) -> None:
     """Take all there is."""
     while gate.try_admit(policy, caller, now_ns=clock()).admitted:
         pass
@@ -106,7 +127,13 @@ class Served:
         return await self.client.post("/mcp", content=content, headers=sent)
 
 
-SERVERS = ("mcp-handshake", "mcp-handshake-sse", "mcp-modern", "fastmcp-handshake", "fastmcp-modern")
+SERVERS = (
+    "mcp-handshake",
+    "mcp-handshake-sse",
+    "mcp-modern",
+    "fastmcp-handshake",
+    "fastmcp-modern",
+)
 _ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 

@@ -73,7 +73,9 @@ def test_what_is_set_beside_rate_zero_is_warned_about(caplog: pytest.LogCaptureF
     assert "MCP_RATE_LIMIT_ANONYMOUS" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["MCP_RATE_LIMIT", "MCP_RATE_LIMIT_BURST", "MCP_RATE_LIMIT_ANONYMOUS"])
+@pytest.mark.parametrize(
+    "name", ["MCP_RATE_LIMIT", "MCP_RATE_LIMIT_BURST", "MCP_RATE_LIMIT_ANONYMOUS"]
+)
 @pytest.mark.parametrize(
     "value", ["", "many", "-1", "1.5", "1e3", "0x10", "1_000", "٣", "nan", "9" * 19, "9" * 400]
 )

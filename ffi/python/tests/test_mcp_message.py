@@ -110,7 +110,9 @@ def test_a_batch_of_any_size_is_counted_in_full(count: int) -> None:
     assert calls is not None and calls.cost == count
 
 
-@pytest.mark.parametrize("params", [None, [], "work", {}, {"name": 7}, {"name": ""}, {"name": None}])
+@pytest.mark.parametrize(
+    "params", [None, [], "work", {}, {"name": 7}, {"name": ""}, {"name": None}]
+)
 def test_a_call_that_names_no_tool_still_counts(params: object) -> None:
     calls = tool_calls({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
     assert calls is not None

@@ -140,7 +140,9 @@ def test_the_rate_limit_fields_name_the_limit_and_the_whole_policy() -> None:
     assert headers[b"ratelimit-policy"] == b'"shared";q=50;w=30, "caller";q=60;w=2'
 
 
-@pytest.mark.parametrize("name", ["plain", 'quo"te', "back\\slash", "grün", "line\r\nSet-Cookie: a=b"])
+@pytest.mark.parametrize(
+    "name", ["plain", 'quo"te', "back\\slash", "grün", "line\r\nSet-Cookie: a=b"]
+)
 def test_any_name_of_a_limit_makes_a_valid_structured_field(name: str) -> None:
     limits = {name: RateLimit(30, per="1s", burst=60)}
     _, headers, _ = rendered(Refusal(by=name), policy_limits=limits)

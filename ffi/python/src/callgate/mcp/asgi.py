@@ -28,7 +28,6 @@ from callgate.mcp.meter import (
     Meter,
     Observation,
     OnError,
-    Outcome,
     Receipt,
     Verdict,
 )
@@ -40,6 +39,7 @@ from callgate.mcp.refusal import (
     http_error,
     http_refusal,
 )
+from callgate.vocabulary import Outcome
 
 DEFAULT_MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 """4 MiB: what the MCP SDKs themselves take at most."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
 
-from callgate.mcp.meter import Meter, Outcome, Verdict
+from callgate.mcp.meter import Meter, Verdict
 from callgate.mcp.refusal import UNAVAILABLE, JsonRpcError, jsonrpc_refusal
+from callgate.vocabulary import Outcome
 
 RefuseWith = Literal["error", "result"]
 """How a refusal leaves: as a JSON-RPC error, or as a tool result with `isError: true` whose text a

@@ -8,10 +8,9 @@ absent caller is anonymous by name, never an empty key, and never pooled with ca
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Union
+from typing import Any, Final, TypeAlias
 
 from callgate import Gate, Key
 
@@ -30,11 +29,11 @@ class Caller:
     identity: str | bytes | Key | None = None
 
 
-Identity = Union[str, bytes, Key, Caller, None]
+Identity: TypeAlias = str | bytes | Key | Caller | None
 """What a caller function may answer: an identity (charged under `authenticated`), a `Caller` that
 names its policy too, or None, which means `anonymous`. An empty string or empty bytes mean None."""
 
-CallerFunction = Callable[[Any], Union[Identity, Awaitable[Identity]]]
+CallerFunction: TypeAlias = Callable[[Any], Identity | Awaitable[Identity]]
 """`function(source)`, plain or async. `source` is the ASGI scope in the ASGI middleware, the SDK's
 request context in the one for `mcp`, and the `MiddlewareContext` in the one for FastMCP."""
 
@@ -70,9 +69,9 @@ def token_identity(token: Any) -> str | None:
     claims = claims if isinstance(claims, Mapping) else {}
     issuer = claims.get("iss")
     subject = getattr(token, "subject", None) or claims.get("sub")
-    principal = ["subject", subject] if subject else ["client", client_id]
-    # JSON keeps the parts apart: no choice of client_id can be spelled to equal somebody's subject.
-    return "token:" + json.dumps([issuer, *principal], default=str)
+    principal = ("subject", subject) if subject else ("client", client_id)
+    # Quoted, the parts stay apart: no client_id can be spelled to equal somebody's subject.
+    return f"token:{(issuer, *principal)!r}"
 
 
 def _bearer(scope: Mapping[str, Any]) -> bytes | None:
@@ -122,10 +121,10 @@ class CallerResolver:
 def _as_caller(answer: Any) -> Caller:
     if isinstance(answer, Caller):
         return answer
-    if answer is None or answer in ("", b""):
-        return Caller(ANONYMOUS)
-    if isinstance(answer, str | bytes | Key):
+    if isinstance(answer, Key) or (isinstance(answer, str | bytes) and answer):
         return Caller(AUTHENTICATED, answer)
+    if answer is None or isinstance(answer, str | bytes):
+        return Caller(ANONYMOUS)
     raise TypeError(
         f"a caller function answers str, bytes, Key, Caller or None, not {type(answer).__name__}"
     )

@@ -21,7 +21,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from callgate import OFF, ConfigError, Gate, RateLimit
+from callgate.limits import Limit
 from callgate.mcp.callers import ANONYMOUS, AUTHENTICATED, FORWARDED_BEARER
+from callgate.vocabulary import Scope
 
 logger = logging.getLogger("callgate.mcp")
 
@@ -50,8 +52,8 @@ def gate_from_env(environ: Mapping[str, str] | None = None, **gate_options: Any)
         return _open_gate(env, gate_options)
     caller = _caller_limit(env, rate)
     anonymous_rate = _rate(env, ANONYMOUS_RATE, DEFAULT_ANONYMOUS_RATE)
-    limits: dict[str, Any] = {"caller": caller, "anonymous": OFF}
-    forwarded = [("anonymous", "shared")]
+    limits: dict[str, Limit] = {"caller": caller, "anonymous": OFF}
+    forwarded: list[tuple[str, Scope]] = [("anonymous", "shared")]
     if anonymous_rate:
         limits["anonymous"] = RateLimit(anonymous_rate, per="1s", burst=2 * anonymous_rate)
         limits["forwarded"] = RateLimit(anonymous_rate, per="1s", burst=2 * anonymous_rate)
@@ -60,7 +62,7 @@ def gate_from_env(environ: Mapping[str, str] | None = None, **gate_options: Any)
         forwarded = [("forwarded", "shared"), ("caller", "caller")]
     # Where anonymous calls are unlimited so are unverified ones: a limit that a caller escapes by
     # leaving out a header is none, and buckets for such callers would only fill the table.
-    policies = {
+    policies: dict[str, list[tuple[str, Scope]]] = {
         AUTHENTICATED: [("caller", "caller")],
         ANONYMOUS: [("anonymous", "shared")],
         FORWARDED_BEARER: forwarded,
@@ -84,7 +86,7 @@ def _open_gate(env: Mapping[str, str], gate_options: dict[str, Any]) -> Gate:
     for name in (BURST, ANONYMOUS_RATE):
         if name in env:
             logger.warning("%s is set, but %s=0 switches rate limiting off", name, RATE)
-    policy = [("calls", "shared")]
+    policy: list[tuple[str, Scope]] = [("calls", "shared")]
     policies = {AUTHENTICATED: policy, ANONYMOUS: policy, FORWARDED_BEARER: policy}
     return Gate(limits={"calls": OFF}, policies=policies, **gate_options)
 

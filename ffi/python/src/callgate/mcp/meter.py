@@ -15,10 +15,10 @@ from typing import Any, Final, Literal
 from callgate import Decision, Gate, Permit
 from callgate.mcp.callers import Caller, CallerFunction, CallerResolver
 from callgate.mcp.env import default_gate
+from callgate.vocabulary import Outcome
 
 logger = logging.getLogger("callgate.mcp")
 
-Outcome = Literal["success", "failure", "abandoned", "cancelled"]
 OnError = Literal["admit", "refuse"]
 Clock = Callable[[], int]
 

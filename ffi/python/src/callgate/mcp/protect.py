@@ -52,7 +52,8 @@ def _protect_routes(routes: Any, gate: Gate, options: dict[str, Any]) -> int:
 
 def _innermost(route: Any) -> tuple[Any, Any]:
     """The endpoint of a route below any check for an access token, and the object that holds it."""
-    holder, endpoint = route, getattr(route, "app", None)
+    holder: Any = route
+    endpoint: Any = getattr(route, "app", None)
     while _is_a(endpoint, "RequireAuthMiddleware"):
         holder, endpoint = endpoint, endpoint.app
     return holder, endpoint

@@ -1,0 +1,257 @@
+"""The ASGI middleware, driven directly: how calls end, and what its own failures do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from callgate.mcp import ASGIMiddleware, Observation
+from mcp_asgi_support import JSON, App, Connection, metered, request, respond
+from mcp_support import (
+    BrokenGate,
+    Clock,
+    SettlementGate,
+    asynchronous,
+    call_message,
+    charged,
+    drain,
+    make_gate,
+)
+
+# --- how a call ends ---------------------------------------------------------------------------
+
+
+async def settle_with(answer: Callable[..., Any], *, leave: bool = False) -> list[str]:
+    gate = SettlementGate(make_gate())
+    middleware, _, _, _ = metered(App(answer), gate)
+    connection = Connection(json.dumps(call_message()).encode())
+    if leave:
+        connection.gone.set()
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [JSON]}
+    with suppress(RuntimeError, OSError):
+        await middleware(scope, connection.receive, connection.send)
+    return gate.outcomes
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [(200, "success"), (202, "success"), (400, "success"), (500, "failure"), (503, "failure")],
+)
+@asynchronous
+async def test_a_call_that_is_answered_is_settled_by_its_status(status: int, outcome: str) -> None:
+    async def answer(_receive: Any, send: Any) -> None:
+        await respond(send, status)
+
+    assert await settle_with(answer) == [outcome]
+
+
+@asynchronous
+async def test_an_exception_is_a_failure_and_goes_on() -> None:
+    async def answer(_receive: Any, _send: Any) -> None:
+        raise RuntimeError("broken")
+
+    assert await settle_with(answer) == ["failure"]
+    middleware, _, _, _ = metered(App(answer))
+    with pytest.raises(RuntimeError, match="broken"):
+        await request(middleware, call_message())
+
+
+@asynchronous
+async def test_a_response_that_never_starts_is_a_failure() -> None:
+    async def answer(_receive: Any, _send: Any) -> None:
+        return None
+
+    assert await settle_with(answer) == ["failure"]
+
+
+@asynchronous
+async def test_a_stream_that_breaks_off_is_a_failure() -> None:
+    async def answer(_receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"part", "more_body": True})
+
+    assert await settle_with(answer) == ["failure"]
+
+
+@asynchronous
+async def test_a_client_that_leaves_before_the_answer_has_abandoned_the_call() -> None:
+    async def answer(receive: Any, _send: Any) -> None:
+        assert (await receive())["type"] == "http.disconnect"
+
+    assert await settle_with(answer, leave=True) == ["abandoned"]
+
+
+@asynchronous
+async def test_a_send_that_finds_the_client_gone_has_abandoned_the_call() -> None:
+    async def answer(_receive: Any, send: Any) -> None:
+        await respond(send, 200)
+
+    assert await settle_with(answer, leave=True) == ["abandoned"]
+
+
+@asynchronous
+async def test_an_exception_after_the_client_has_left_is_an_abandoned_call() -> None:
+    async def answer(receive: Any, _send: Any) -> None:
+        await receive()
+        raise RuntimeError("nobody is there")
+
+    assert await settle_with(answer, leave=True) == ["abandoned"]
+
+
+@asynchronous
+async def test_an_oserror_of_the_tool_is_a_failure() -> None:
+    async def answer(_receive: Any, _send: Any) -> None:
+        raise FileNotFoundError("no such tool data")
+
+    assert await settle_with(answer) == ["failure"]
+
+
+@asynchronous
+async def test_a_disconnect_after_the_whole_answer_is_a_success() -> None:
+    async def answer(receive: Any, send: Any) -> None:
+        await respond(send, 200)
+        connection.gone.set()
+        await receive()
+
+    gate = SettlementGate(make_gate())
+    middleware, _, _, _ = metered(App(answer), gate)
+    connection = Connection(json.dumps(call_message()).encode())
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [JSON]}
+    await middleware(scope, connection.receive, connection.send)
+    assert gate.outcomes == ["success"]
+
+
+@asynchronous
+async def test_a_cancelled_request_has_abandoned_its_call_and_stays_charged() -> None:
+    started = asyncio.Event()
+
+    async def answer(_receive: Any, _send: Any) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    gate = SettlementGate(make_gate())
+    middleware, _, _, clock = metered(App(answer), gate)
+    task = asyncio.create_task(request(middleware, call_message()))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert gate.outcomes == ["abandoned"]
+    assert charged(gate, clock) == 1
+
+
+@asynchronous
+async def test_a_refused_call_leaves_nothing_to_settle() -> None:
+    gate = SettlementGate(make_gate())
+    middleware, _, _, clock = metered(App(), gate)
+    drain(gate, clock)
+    await request(middleware, call_message())
+    assert gate.outcomes == []
+
+
+# --- when the limiter itself fails -------------------------------------------------------------
+
+
+@asynchronous
+async def test_an_internal_error_admits_and_is_counted() -> None:
+    middleware, app, _, _ = metered(gate=BrokenGate(make_gate()))
+    for n in range(3):
+        assert (await request(middleware, call_message())).status == 200
+        assert middleware.internal_errors == n + 1
+    assert len(app.bodies) == 3
+
+
+@asynchronous
+async def test_an_internal_error_refuses_where_that_is_configured() -> None:
+    middleware, app, _, _ = metered(gate=BrokenGate(make_gate()), on_error="refuse")
+    connection = await request(middleware, call_message(request_id=9))
+    assert connection.status == 503
+    assert connection.json["id"] == 9
+    assert connection.json["error"]["code"] == -32603
+    assert app.bodies == []
+    assert middleware.internal_errors == 1
+
+
+@asynchronous
+async def test_an_internal_error_is_logged_once_in_a_while_without_identities(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    middleware, _, _, _ = metered(gate=BrokenGate(make_gate()))
+    for _ in range(5):
+        await request(middleware, call_message())
+    assert len(caplog.records) == 1
+    assert "ZeroDivisionError" in caplog.text
+    assert "1001" not in caplog.text
+
+
+@asynchronous
+async def test_a_caller_function_that_fails_is_an_internal_error() -> None:
+    def caller(_scope: Any) -> str:
+        raise KeyError("user")
+
+    middleware, app, _, _ = metered(caller=caller)
+    assert (await request(middleware, call_message())).status == 200
+    assert middleware.internal_errors == 1
+    middleware, app, _, _ = metered(caller=caller, on_error="refuse")
+    assert (await request(middleware, call_message())).status == 503
+    assert app.bodies == []
+
+
+@asynchronous
+async def test_a_settlement_that_fails_does_not_reach_the_client() -> None:
+    class Unsettling(SettlementGate):
+        def settle(self, *_args: Any, **_options: Any) -> str:
+            raise ZeroDivisionError
+
+    middleware, _, _, _ = metered(gate=Unsettling(make_gate()))
+    assert (await request(middleware, call_message())).status == 200
+    assert middleware.internal_errors == 1
+
+
+@asynchronous
+async def test_an_observer_that_fails_changes_nothing() -> None:
+    def observe(_observation: Observation) -> None:
+        raise ZeroDivisionError
+
+    middleware, _, gate, clock = metered(observe=observe)
+    assert (await request(middleware, call_message())).status == 200
+    assert (middleware.internal_errors, charged(gate, clock)) == (1, 1)
+
+
+@asynchronous
+async def test_each_decision_is_observed_once() -> None:
+    seen: list[Observation] = []
+    middleware, _, _, _ = metered(observe=seen.append)
+    await request(middleware, [call_message()] * 2)
+    await request(middleware, [call_message()] * 2)
+    await request(middleware, {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    assert [(o.policy, o.cost, o.decision.admitted) for o in seen] == [
+        ("anonymous", 2, True),
+        ("anonymous", 2, False),
+    ]
+    assert all(o.gate_ns > 0 and o.source["path"] == "/mcp" for o in seen)
+
+
+@asynchronous
+async def test_two_middlewares_on_one_gate_charge_once_and_on_two_gates_each() -> None:
+    clock, gate, other = Clock(), make_gate(), make_gate()
+    inner, app, _, _ = metered(gate=gate, clock=clock)
+    await request(ASGIMiddleware(inner, gate, clock=clock), call_message())
+    assert charged(gate, clock) == 1
+    await request(ASGIMiddleware(inner, other, clock=clock), call_message())
+    assert (charged(gate, clock), charged(other, clock)) == (2, 1)
+    assert len(app.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_body_bytes": 0}, {"max_body_bytes": -1}, {"on_error": "ignore"}]
+)
+def test_bad_options_are_refused_at_start(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(ValueError, match=name):
+        metered(**options)
