@@ -7,6 +7,7 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 CARGO ?= cargo
 DIR ?= tests/vectors
+SECONDS ?= 60
 
 VENV := target/venv
 # Of the environment in which the Python package is tested as a user would install it.
@@ -18,7 +19,7 @@ PACKAGE_SOURCES := $(shell find ffi/python/csrc ffi/python/src -type f -not -nam
 
 say = @printf '\n\033[1m== %s\033[0m\n' '$(1)'
 
-.PHONY: help demo test check test-rust test-python test-e2e vectors bench header format clean
+.PHONY: help demo test check test-rust test-python test-e2e vectors bench bench-python fuzz header format clean
 
 help: ## What there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +72,10 @@ bench: ## What a decision costs, beside governor in the same run
 
 bench-python: $(VENV)/installed ## What a decision costs from Python
 	$(RUN) benches/decide.py
+
+fuzz: ## Random operations against the engine for SECONDS=60; needs cargo-fuzz
+	$(call say,fuzz for $(SECONDS) s)
+	cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run operations -- -max_total_time=$(SECONDS)
 
 header: ## Writes include/callgate.h anew from the sources
 	CALLGATE_WRITE_HEADER=1 $(CARGO) test --quiet --package callgate-tests --test header
