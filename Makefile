@@ -47,7 +47,7 @@ test-rust: ## Units, properties, the model, vectors, stress, C conformance
 	$(call say,the C library)
 	$(CARGO) build --locked --release --package callgate-ffi
 	$(call say,what cuts across: header and library and model and vectors and stress and C)
-	$(CARGO) test --locked --release --package callgate-tests
+	$(CARGO) test --locked --package callgate-tests
 	$(call say,benches build)
 	$(CARGO) bench --locked --package callgate-benches --no-run
 
