@@ -220,10 +220,11 @@ impl<'m> Gate<'m> {
         for (n, rule) in policy.rules() {
             let decision = self.charge(call, rule, time.now_ns);
             if let Some(reason) = decision.refused {
-                if n > 0 {
-                    self.take_back(call, policy, n, revision, time);
-                }
                 self.tallies.refused(call.policy, n, reason);
+                let decision = match n {
+                    0 => decision,
+                    _ => self.refuse_after(call, policy, n, revision, time, decision),
+                };
                 return Ok(Admission { decision, permit: None });
             }
             if tightest.by.is_none() || decision.remaining < tightest.remaining {
@@ -419,12 +420,38 @@ impl<'m> Gate<'m> {
         }
     }
 
-    /// Gives back what a call that is refused now has charged to the first `count` limits.
+    /// Refuses a call that the first `count` limits have admitted: takes back what it charged there.
     #[cold]
-    fn take_back(&self, call: &Call, policy: Policy, count: u8, revision: u32, time: Time) {
-        for (_, rule) in policy.rules().take(usize::from(count)) {
+    fn refuse_after(
+        &self,
+        call: &Call,
+        policy: Policy,
+        count: u8,
+        revision: u32,
+        time: Time,
+        mut decision: Decision,
+    ) -> Decision {
+        let charged = policy.rules().take(usize::from(count)).map(|(_, rule)| rule);
+        if let (Some(Reason::TableFull), Some((_, rule))) =
+            (decision.refused, policy.rules().nth(usize::from(count)))
+        {
+            // What the call holds already, it will hold again: no such place is one to wait for.
+            let mut held: Vec<EntryKey, MAX_RULES> = Vec::new();
+            for rule in charged.clone().filter(|rule| self.is_on(rule.limit)) {
+                let _ = held.push(self.entry_key(call, rule));
+            }
+            let key = self.entry_key(call, rule);
+            decision.retry_after_ns = self.table.wait_beside(&key, &held, time.now_ns);
+        }
+        for rule in charged {
             self.refund(call, rule, revision, time.now_ns, || time.now_ns);
         }
+        decision
+    }
+
+    fn is_on(&self, limit: u8) -> bool {
+        let setting = self.table.settings.read(limit);
+        setting.is_some_and(|setting| setting.limit != Compiled::Off)
     }
 
     /// Gives back what a call charged to one limit at `stamp_ns`, when the gate was at `revision`.

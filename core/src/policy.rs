@@ -106,7 +106,7 @@ impl Policy {
         self.head & NEEDS_TOOL != 0
     }
 
-    pub(crate) fn rules(self) -> impl Iterator<Item = (u8, Rule)> + use<> {
+    pub(crate) fn rules(self) -> impl Iterator<Item = (u8, Rule)> + Clone + use<> {
         let count = (self.head & COUNT_MASK).min(MAX_RULES as u64) as u8;
         (0..count).map(move |n| (n, Rule::from_byte((self.rules >> (n * 8)) as u8)))
     }

@@ -291,7 +291,7 @@ impl Table<'_> {
             let of = match word.phase() {
                 Phase::Empty => &mut stats.empty,
                 Phase::Claimed | Phase::Join => &mut stats.claimed,
-                Phase::Live => match self.at_rest_from_ns_of(index, word) {
+                Phase::Live => match self.at_rest_from_ns(index, word) {
                     Some(from_ns) if from_ns <= now_ns => &mut stats.at_rest,
                     _ => &mut stats.live,
                 },
@@ -412,10 +412,16 @@ impl Table<'_> {
         }
         let join = Word::new(Phase::Join, claim.generation(), u128::from(now_ns));
         // Publishes the key word; not a plain store, for the slot may have been taken over.
-        match self.swap(index, claim, join) {
-            Ok(()) => self.confirm(key, index, join, now_ns, step),
-            Err(_) => Pass::Retry,
+        if self.swap(index, claim, join).is_err() {
+            return Pass::Retry;
         }
+        let pass = self.confirm(key, index, join, now_ns, step);
+        if let Pass::Retry = pass {
+            // Where another thread made the key live elsewhere, nobody else would come for this one
+            // before the grace time is over.
+            let _ = self.swap(index, join, join.emptied());
+        }
+        pass
     }
 
     /// Writes the key word for `claim`, unless the slot was taken over.
@@ -504,26 +510,40 @@ impl Table<'_> {
         }
     }
 
+    /// How many nanoseconds until a place for `key` is free that none of `others` has.
+    pub(crate) fn wait_beside(&self, key: &EntryKey, others: &[EntryKey], now_ns: u64) -> u64 {
+        candidates(key)
+            .filter(|&index| others.iter().all(|other| self.entry_of(other, index).is_none()))
+            .map(|index| self.wait(index, self.state(index), now_ns).0)
+            .fold(u64::MAX, u64::min)
+            .max(1)
+    }
+
+    /// How many nanoseconds slot `index`, in that state, stays taken; and of an entry at rest, since
+    /// when it is.
+    fn wait(&self, index: usize, word: Word, now_ns: u64) -> (u64, Option<u64>) {
+        match word.phase() {
+            Phase::Empty => (0, None),
+            // A claim from far ahead is as good as an old one: its thread's clock is wrong.
+            Phase::Claimed | Phase::Join => {
+                let age_ns = now_ns.abs_diff(word.payload() as u64);
+                (GRACE_NS.saturating_sub(age_ns), None)
+            }
+            Phase::Live => match self.at_rest_from_ns(index, word) {
+                Some(from_ns) => (from_ns.saturating_sub(now_ns), Some(from_ns)),
+                // Another entry has just come here.
+                None => (1, None),
+            },
+        }
+    }
+
     /// Looks through one group for a slot that may be taken.
     fn survey(&self, group: usize, place: usize, now_ns: u64) -> Survey {
         let mut survey = Survey { taken: 0, wait_ns: u64::MAX, vacancy: None };
         for n in 0..GROUP_SLOTS {
             let index = group | place ^ n;
             let word = self.state(index);
-            // How long it stays taken, and for an entry at rest, since when it is.
-            let (wait_ns, rested_ns) = match word.phase() {
-                Phase::Empty => (0, None),
-                // A claim from far ahead is as good as an old one: its thread's clock is wrong.
-                Phase::Claimed | Phase::Join => {
-                    let age_ns = now_ns.abs_diff(word.payload() as u64);
-                    (GRACE_NS.saturating_sub(age_ns), None)
-                }
-                Phase::Live => match self.at_rest_from_ns_of(index, word) {
-                    Some(from_ns) => (from_ns.saturating_sub(now_ns), Some(from_ns)),
-                    // Another entry has just come here.
-                    None => (1, None),
-                },
-            };
+            let (wait_ns, rested_ns) = self.wait(index, word, now_ns);
             if wait_ns > 0 {
                 survey.taken += 1;
                 survey.wait_ns = survey.wait_ns.min(wait_ns);
@@ -538,7 +558,7 @@ impl Table<'_> {
     }
 
     /// When the live entry in slot `index` comes to rest, if its state is still `word`.
-    fn at_rest_from_ns_of(&self, index: usize, word: Word) -> Option<u64> {
+    fn at_rest_from_ns(&self, index: usize, word: Word) -> Option<u64> {
         let keyword = self.slots.get(index)?.keyword.load(Ordering::Relaxed); // as in `entry_of`
         let kind: Kind = self.settings.kind(limit_of(keyword));
         (generation_of(keyword) == word.generation()).then(|| kind.at_rest_from_ns(word.payload()))
