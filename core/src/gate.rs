@@ -214,6 +214,22 @@ impl<'m> Gate<'m> {
     /// Where the call or the time is not one that can be decided. Nothing is charged then.
     #[inline]
     pub fn admit(&self, call: &Call, time: Time) -> Result<Admission, CallError> {
+        self.admit_by(call, time, || time)
+    }
+
+    /// As [`admit`](Self::admit), with a clock that is read where a limit refuses what others have
+    /// admitted: of what a thread that was held up takes back, time may have given back a part
+    /// already. Its times must be below [`TIME_LIMIT_NS`].
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    #[inline]
+    pub fn admit_by(
+        &self,
+        call: &Call,
+        time: Time,
+        clock: impl Fn() -> Time,
+    ) -> Result<Admission, CallError> {
         let policy = self.policy(call, time)?;
         let revision = self.table.settings.revision();
         let mut tightest = Decision::UNLIMITED;
@@ -221,10 +237,9 @@ impl<'m> Gate<'m> {
             let decision = self.charge(call, rule, time.now_ns);
             if let Some(reason) = decision.refused {
                 self.tallies.refused(call.policy, n, reason);
-                let decision = match n {
-                    0 => decision,
-                    _ => self.refuse_after(call, policy, n, revision, time, decision),
-                };
+                let charged = Charged { call, policy, count: n, revision, now_ns: time.now_ns };
+                let decision =
+                    if n == 0 { decision } else { self.refuse_after(&charged, decision, clock) };
                 return Ok(Admission { decision, permit: None });
             }
             if tightest.by.is_none() || decision.remaining < tightest.remaining {
@@ -301,8 +316,9 @@ impl<'m> Gate<'m> {
         }
         if outcome == Outcome::Cancelled {
             for (_, rule) in policy.load().rules() {
-                let now_ns = || clock().now_ns.min(TIME_LIMIT_NS - 1);
-                self.refund(&permit.call, rule, permit.revision, permit.stamp_ns, now_ns);
+                self.refund(&permit.call, rule, permit.revision, permit.stamp_ns, || {
+                    latest(&clock)
+                });
             }
         }
         Ok(Settled::Now)
@@ -336,12 +352,9 @@ impl<'m> Gate<'m> {
         let compiled = Compiled::new(to).map_err(|e| ConfigError { limit: Some(limit), ..e })?;
         self.table.settings.write(limit, &compiled)?;
         if let Compiled::Rate(rate) = compiled {
-            self.table.amend_all(limit, |tat| {
-                let now_ns = clock().now_ns.min(TIME_LIMIT_NS - 1);
-                match rate.clamp(tat, now_ns) {
-                    clamped if clamped == tat => Step::Keep(()),
-                    clamped => Step::Write(clamped, ()),
-                }
+            self.table.amend_all(limit, |tat| match rate.clamp(tat, latest(&clock)) {
+                clamped if clamped == tat => Step::Keep(()),
+                clamped => Step::Write(clamped, ()),
             });
         }
         Ok(())
@@ -420,31 +433,29 @@ impl<'m> Gate<'m> {
         }
     }
 
-    /// Refuses a call that the first `count` limits have admitted: takes back what it charged there.
+    /// Refuses a call that its first limits have admitted: takes back what it charged there.
     #[cold]
     fn refuse_after(
         &self,
-        call: &Call,
-        policy: Policy,
-        count: u8,
-        revision: u32,
-        time: Time,
+        charged: &Charged<'_>,
         mut decision: Decision,
+        clock: impl Fn() -> Time,
     ) -> Decision {
-        let charged = policy.rules().take(usize::from(count)).map(|(_, rule)| rule);
+        let Charged { call, policy, count, revision, now_ns } = *charged;
+        let rules = policy.rules().take(usize::from(count)).map(|(_, rule)| rule);
         if let (Some(Reason::TableFull), Some((_, rule))) =
             (decision.refused, policy.rules().nth(usize::from(count)))
         {
             // What the call holds already, it will hold again: no such place is one to wait for.
             let mut held: Vec<EntryKey, MAX_RULES> = Vec::new();
-            for rule in charged.clone().filter(|rule| self.is_on(rule.limit)) {
+            for rule in rules.clone().filter(|rule| self.is_on(rule.limit)) {
                 let _ = held.push(self.entry_key(call, rule));
             }
             let key = self.entry_key(call, rule);
-            decision.retry_after_ns = self.table.wait_beside(&key, &held, time.now_ns);
+            decision.retry_after_ns = self.table.wait_beside(&key, &held, now_ns);
         }
-        for rule in charged {
-            self.refund(call, rule, revision, time.now_ns, || time.now_ns);
+        for rule in rules {
+            self.refund(call, rule, revision, now_ns, || latest(&clock));
         }
         decision
     }
@@ -474,6 +485,20 @@ impl<'m> Gate<'m> {
             }
         });
     }
+}
+
+/// The clock's monotonic time, kept in range.
+fn latest(clock: &impl Fn() -> Time) -> u64 {
+    clock().now_ns.min(TIME_LIMIT_NS - 1)
+}
+
+/// A call that the first `count` limits of its policy have admitted.
+struct Charged<'a> {
+    call: &'a Call,
+    policy: Policy,
+    count: u8,
+    revision: u32,
+    now_ns: u64,
 }
 
 /// What a rate limit answered, and the bucket's `tat` after that.

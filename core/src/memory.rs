@@ -64,13 +64,13 @@ impl Layout {
         }
     }
 
-    /// In slots, with one to spare so that the parts can start at a multiple of 64.
+    /// In slots, with two to spare so that the first part and the slots start at a multiple of 64.
     fn size(&self) -> usize {
         let bytes = size_of::<Head>()
             + self.tallies * size_of::<Tally>()
             + self.limits * size_of::<LimitCell>()
             + self.policies * size_of::<PolicyCell>();
-        bytes / size_of::<Slot>() + self.slots + 1
+        bytes / size_of::<Slot>() + self.slots + 2
     }
 }
 
@@ -117,10 +117,10 @@ pub(crate) fn carve<'m>(
     let start = memory.as_mut_ptr();
     // SAFETY: the slice is writable for its whole length, and exclusively ours.
     unsafe { start.write_bytes(0, memory.len()) };
-    let aligned = start.cast::<u8>().wrapping_add(start.addr().wrapping_neg() % ALIGNMENT);
-    let mut cursor = Cursor { next: aligned, memory: PhantomData };
+    let mut cursor = Cursor { next: start.cast(), memory: PhantomData };
+    cursor.align();
     Ok(Parts {
-        // SAFETY: `Layout::size` adds up these very parts, in this order, and half a line for the
+        // SAFETY: `Layout::size` adds up these very parts, in this order, and half a line for each
         // alignment; the memory is at least as long.
         head: unsafe { cursor.one() },
         // SAFETY: as above.
@@ -129,8 +129,11 @@ pub(crate) fn carve<'m>(
         limits: unsafe { cursor.take(layout.limits) },
         // SAFETY: as above.
         policies: unsafe { cursor.take(layout.policies) },
-        // SAFETY: as above.
-        slots: unsafe { cursor.take(layout.slots) },
+        slots: {
+            cursor.align();
+            // SAFETY: as above.
+            unsafe { cursor.take(layout.slots) }
+        },
     })
 }
 
@@ -141,6 +144,11 @@ struct Cursor<'m> {
 }
 
 impl<'m> Cursor<'m> {
+    /// Goes to the next multiple of 64, so that two slots share a cache line.
+    fn align(&mut self) {
+        self.next = self.next.wrapping_add(self.next.addr().wrapping_neg() % ALIGNMENT);
+    }
+
     /// # Safety
     /// The next `count * size_of::<T>()` bytes lie in the memory, aligned for `T`.
     unsafe fn take<T: Zeroable>(&mut self, count: usize) -> &'m [T] {

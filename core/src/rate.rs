@@ -27,6 +27,9 @@ pub(crate) struct Rate {
     pub(crate) divisor: Divisor,
 }
 
+/// All ticks that a `tat` can have: it is at most 2^62 ns.
+const TICKS_MASK: u128 = (1 << 95) - 1;
+
 /// What a bucket looks like at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
@@ -105,9 +108,10 @@ impl Rate {
         }
     }
 
-    /// At most `tau`: callers have compared `cost` with `burst`.
+    /// At most `tau`: callers have compared `cost` with `burst`. It wraps only where foreign hands
+    /// have been at the gate's memory.
     fn amount(&self, cost: u64) -> u128 {
-        self.interval * u128::from(cost)
+        self.interval.wrapping_mul(u128::from(cost)) & TICKS_MASK
     }
 }
 

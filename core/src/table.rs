@@ -415,13 +415,7 @@ impl Table<'_> {
         if self.swap(index, claim, join).is_err() {
             return Pass::Retry;
         }
-        let pass = self.confirm(key, index, join, now_ns, step);
-        if let Pass::Retry = pass {
-            // Where another thread made the key live elsewhere, nobody else would come for this one
-            // before the grace time is over.
-            let _ = self.swap(index, join, join.emptied());
-        }
-        pass
+        self.confirm(key, index, join, now_ns, step)
     }
 
     /// Writes the key word for `claim`, unless the slot was taken over.
@@ -469,7 +463,13 @@ impl Table<'_> {
                 let _ = self.swap(index, join, join.emptied());
                 return Pass::Retry;
             }
-            if self.swap(other, word, word.emptied()).is_err() {
+            if let Err(now) = self.swap(other, word, word.emptied()) {
+                // Made live meanwhile: the entry is settled there, and nobody else would come for
+                // this one before the grace time is over. Otherwise it stays, so that of several
+                // the lowest wins.
+                if now.phase() == Phase::Live && now.generation() == word.generation() {
+                    let _ = self.swap(index, join, join.emptied());
+                }
                 return Pass::Retry;
             }
         }

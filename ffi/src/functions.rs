@@ -152,8 +152,10 @@ pub unsafe extern "C" fn callgate_admit(
     permit: *mut callgate_permit,
     decision: *mut callgate_decision,
 ) -> callgate_status {
-    // SAFETY: by the contract.
-    status(now().and_then(|time| unsafe { admit(gate, call, time, permit, decision, 1) }))
+    status(now().and_then(|time| {
+        // SAFETY: by the contract.
+        unsafe { admit(gate, call, time, since(time), permit, decision, 1) }
+    }))
 }
 
 /// As `callgate_admit`, at a time that the caller takes: `now_ns` of a monotonic clock, below 2^61,
@@ -169,8 +171,9 @@ pub unsafe extern "C" fn callgate_admit_at(
     permit: *mut callgate_permit,
     decision: *mut callgate_decision,
 ) -> callgate_status {
+    let time = Time { now_ns, unix_ns };
     // SAFETY: by the contract.
-    status(unsafe { admit(gate, call, Time { now_ns, unix_ns }, permit, decision, 1) })
+    status(unsafe { admit(gate, call, time, || time, permit, decision, 1) })
 }
 
 /// Decides `count` calls, one after the other at one time, in one crossing. `permits` may be NULL;
@@ -186,8 +189,10 @@ pub unsafe extern "C" fn callgate_admit_many(
     permits: *mut callgate_permit,
     decisions: *mut callgate_decision,
 ) -> callgate_status {
-    // SAFETY: by the contract.
-    status(now().and_then(|time| unsafe { admit(gate, calls, time, permits, decisions, count) }))
+    status(now().and_then(|time| {
+        // SAFETY: by the contract.
+        unsafe { admit(gate, calls, time, since(time), permits, decisions, count) }
+    }))
 }
 
 /// As `callgate_admit_many`, at a time that the caller takes.
@@ -205,7 +210,7 @@ pub unsafe extern "C" fn callgate_admit_many_at(
 ) -> callgate_status {
     let time = Time { now_ns, unix_ns };
     // SAFETY: by the contract.
-    status(unsafe { admit(gate, calls, time, permits, decisions, count) })
+    status(unsafe { admit(gate, calls, time, || time, permits, decisions, count) })
 }
 
 /// What `callgate_admit` would say to the call, limit by limit in the policy's order. Changes
@@ -255,9 +260,8 @@ pub unsafe extern "C" fn callgate_settle(
 ) -> callgate_status {
     // Read once to know that it can be, and then when it matters.
     let result = now().and_then(|time| {
-        let clock = || system_time().unwrap_or(time);
         // SAFETY: by the contract.
-        unsafe { settle(gate, permit, outcome, used, clock) }
+        unsafe { settle(gate, permit, outcome, used, since(time)) }
     });
     result.unwrap_or_else(|status| status)
 }
@@ -293,9 +297,8 @@ pub unsafe extern "C" fn callgate_reconfigure(
     to: *const callgate_limit,
 ) -> callgate_status {
     status(now().and_then(|time| {
-        let clock = || system_time().unwrap_or(time);
         // SAFETY: by the contract.
-        unsafe { reconfigure(gate, limit, to, clock) }
+        unsafe { reconfigure(gate, limit, to, since(time)) }
     }))
 }
 
@@ -363,6 +366,11 @@ fn now() -> Result<Time> {
     Ok(system_time()?)
 }
 
+/// The system's clock, once it has been read: should that ever fail, the first reading stands.
+fn since(first: Time) -> impl Fn() -> Time {
+    move || system_time().unwrap_or(first)
+}
+
 fn time(now_ns: u64, unix_ns: u64) -> Result<Time> {
     let time = Time { now_ns, unix_ns };
     if time.is_in_range() { Ok(time) } else { Err(CALLGATE_TIME_OUT_OF_RANGE) }
@@ -375,6 +383,7 @@ unsafe fn admit(
     gate: *const callgate_gate,
     calls: *const callgate_call,
     time: Time,
+    clock: impl Fn() -> Time,
     permits: *mut callgate_permit,
     decisions: *mut callgate_decision,
     count: usize,
@@ -393,7 +402,7 @@ unsafe fn admit(
         }
     }
     for (n, call) in calls.iter().enumerate() {
-        let admission = gate.admit(&call.to_core()?, time)?;
+        let admission = gate.admit_by(&call.to_core()?, time, &clock)?;
         decisions.put_at(n, admission.decision.into());
         if let Some(permits) = &permits {
             permits.put_front_at(n, admission.permit.unwrap_or(Permit::EMPTY));

@@ -61,43 +61,54 @@ fn threads_with_a_clock_that_runs_are_admitted_what_one_thread_would_be() {
     }
 }
 
-/// Gates in which all threads meet at the same few newcomers, over and over.
-fn rounds_of_inserts(check: impl Fn(&[u64], Stats)) {
+/// Gates in which all threads meet at the same few newcomers, over and over; each call is told a
+/// time so much later than the one before.
+fn rounds_of_inserts(later_ns: u64, check: impl Fn(&[u64], Stats)) {
     for round in 0..1_500u64 {
-        let owned = gates::one_rate(1, 1, HOUR, INSERTS_BURST);
+        let owned = gates::one_rate(1, 1, 1 << 59, INSERTS_BURST);
+        let clock = AtomicU64::new(0);
         let gate = owned.gate();
         let counts: Vec<AtomicU64> = (0..24).map(|_| AtomicU64::new(0)).collect();
         in_parallel(4, |_| {
             for (key, count) in counts.iter().enumerate() {
                 for _ in 0..2 * INSERTS_BURST {
                     let call = call_of(&gate, round * 24 + key as u64);
-                    let decision = gate.admit(&call, Time::at(0)).unwrap().decision;
+                    let time = Time::at(clock.fetch_add(later_ns, SeqCst));
+                    let decision = gate.admit(&call, time).unwrap().decision;
                     count.fetch_add(u64::from(decision.admitted()), SeqCst);
                 }
             }
         });
         let counts: Vec<u64> = counts.into_iter().map(AtomicU64::into_inner).collect();
-        check(&counts, gate.stats(Time::at(0)));
+        check(&counts, gate.stats(Time::at(clock.into_inner())));
     }
 }
 
 const INSERTS_BURST: u64 = 3;
 
 /// Two live entries for one caller would hand it two bursts; one that got lost would cut it short.
+fn each_is_tracked_once(counts: &[u64], stats: Stats) {
+    let whole = |&count: &u64| count == 0 || count == INSERTS_BURST;
+    assert!(counts.iter().all(whole), "each is tracked or turned away: {counts:?}");
+    let tracked = counts.iter().filter(|&&count| count > 0).count() as u64;
+    assert_eq!(stats.live, tracked, "{counts:?}");
+}
+
 #[test]
 fn threads_that_insert_one_key_make_one_entry() {
-    rounds_of_inserts(|counts, stats| {
-        let whole = |&count: &u64| count == 0 || count == INSERTS_BURST;
-        assert!(counts.iter().all(whole), "each is tracked or turned away: {counts:?}");
-        let tracked = counts.iter().filter(|&&count| count > 0).count() as u64;
-        assert_eq!(stats.live, tracked, "{counts:?}");
-    });
+    rounds_of_inserts(0, each_is_tracked_once);
+}
+
+/// So late that every claim looks like that of a thread that stopped.
+#[test]
+fn threads_that_take_over_each_others_claims_make_one_entry() {
+    rounds_of_inserts(2_000_000_000, each_is_tracked_once);
 }
 
 /// Threads that met at one key, and are done with it, keep no place beside its entry.
 #[test]
 fn threads_that_are_done_leave_no_place_taken() {
-    rounds_of_inserts(|counts, stats| assert_eq!(stats.claimed, 0, "{stats:?}, {counts:?}"));
+    rounds_of_inserts(0, |counts, stats| assert_eq!(stats.claimed, 0, "{stats:?}, {counts:?}"));
 }
 
 /// With time standing still, what a caller holds at once can never be more than a burst, however
@@ -136,21 +147,28 @@ fn cancelling_and_admitting_on_a_tiny_table_mints_nothing() {
     assert_eq!((stats.live, stats.claimed), (0, 0), "all was given back");
 }
 
+/// Two threads that step from permit to permit together.
 #[test]
-fn a_permit_that_many_threads_cancel_is_refunded_once() {
-    let owned = gates::one_rate(10, 1, HOUR, 100);
+fn a_permit_that_two_threads_cancel_is_refunded_once() {
+    const PERMITS: u64 = 20_000;
+    let owned = gates::one_rate(10, 1, HOUR / 1_000, PERMITS + 1);
     let gate = owned.gate();
     let call = call_of(&gate, 1);
-    for _ in 0..300 {
-        let permit = gate.admit(&Call { cost: 7, ..call }, Time::at(0)).unwrap().permit.unwrap();
-        let first = AtomicU64::new(0);
-        in_parallel(4, |_| {
-            let settled = gate.settle(&permit, Outcome::Cancelled, 0, Time::at(0)).unwrap();
-            first.fetch_add(u64::from(settled == Settled::Now), SeqCst);
-        });
-        assert_eq!(first.into_inner(), 1);
-        assert_eq!(gate.peek(&call, Time::at(0)).unwrap()[0].remaining, 99);
-    }
+    let admit = || gate.admit(&call, Time::at(0)).unwrap().permit.unwrap();
+    let permits: Vec<_> = (0..PERMITS).map(|_| admit()).collect();
+    let (arrived, firsts) = (AtomicU64::new(0), AtomicU64::new(0));
+    in_parallel(2, |_| {
+        for (permit, both) in permits.iter().zip((2..).step_by(2)) {
+            arrived.fetch_add(1, SeqCst);
+            while arrived.load(SeqCst) < both {
+                std::hint::spin_loop();
+            }
+            let settled = gate.settle(permit, Outcome::Cancelled, 0, Time::at(0)).unwrap();
+            firsts.fetch_add(u64::from(settled == Settled::Now), SeqCst);
+        }
+    });
+    assert_eq!(firsts.into_inner(), PERMITS);
+    assert_eq!(gate.peek(&call, Time::at(0)).unwrap()[0].remaining, PERMITS);
 }
 
 /// A clock that runs, threads that look at it and are late, places that change hands. For every

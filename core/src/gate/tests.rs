@@ -105,3 +105,24 @@ fn memory_that_is_too_short_is_left_as_it_was() {
     assert_eq!(Gate::init(&mut memory[..needed - 1], &config).err().unwrap().field, Field::Memory);
     assert!(Gate::init(&mut memory[..needed], &config).is_ok());
 }
+
+#[test]
+fn what_a_call_that_was_held_up_takes_back_is_less_by_what_time_gave_back() {
+    let one = Limit::Rate(RateLimit { count: 1, period_ns: MS, burst: 1 });
+    let never = Limit::Rate(RateLimit { count: 1, period_ns: 1000 * MS, burst: 1 });
+    let both: &[Rule] =
+        &[Rule { limit: 0, scope: Scope::Caller }, Rule { limit: 1, scope: Scope::Shared }];
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[one, never], &[CALLER, both])).unwrap();
+    let (alone, refused) = (call(&gate, 1), Call { policy: 1, ..call(&gate, 1) });
+    let drain = Call { policy: 1, caller: gate.key(Domain::Caller, b"b"), ..refused };
+    assert!(admit(&gate, &drain, 0).admitted());
+    // The call charges its own bucket at 0 and is held up until 1 ms; then another charges that.
+    let clock = || {
+        let _ = gate.admit(&alone, Time::at(MS));
+        Time::at(MS)
+    };
+    let admission = gate.admit_by(&refused, Time::at(0), clock).unwrap();
+    assert_eq!(admission.decision.by, Some(1));
+    assert!(!admit(&gate, &alone, MS).admitted(), "one token came back, and is used");
+}
