@@ -2,9 +2,10 @@
 //! is a failure, never skipped.
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::{env, fs};
+use std::time::Duration;
+use std::{env, fs, io, thread};
 
 /// Where the built library lies.
 pub struct Library {
@@ -90,6 +91,28 @@ pub fn output(command: &mut Command) -> Output {
         String::from_utf8_lossy(&output.stderr)
     );
     output
+}
+
+/// Runs a program that must end by itself within a minute (where the library panics, it loops for
+/// ever); also what it printed.
+///
+/// # Panics
+/// Where it can't be run or does not end.
+pub fn run(program: &Path) -> (ExitStatus, String) {
+    let mut child = Command::new(program)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{}: {e}", program.display()));
+    let stdout = child.stdout.take().expect("a pipe");
+    let reader = thread::spawn(move || io::read_to_string(stdout).expect("text"));
+    for _ in 0..600 {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return (status, reader.join().expect("text"));
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    let _ = child.kill();
+    panic!("{} does not end", program.display());
 }
 
 /// A command of the compiler, with every warning an error and the headers in reach.

@@ -1,7 +1,7 @@
 //! `tests/c/conformance.c`, compiled as C99 and as C++17 and linked with both forms of the library.
 use std::fs;
 use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use callgate_tests::c::{self, Language, Linked};
 
@@ -9,10 +9,10 @@ const SOURCES: [&str; 2] = ["conformance.c", "conformance_errors.c"];
 
 /// Runs the program, and shows what it printed if it fails.
 fn conforms(language: Language, linked: Linked) {
-    let printed = c::output(&mut Command::new(c::compile(&SOURCES, language, linked)));
-    let printed = String::from_utf8(printed.stdout).unwrap();
+    let (status, printed) = c::run(&c::compile(&SOURCES, language, linked));
     let summary = printed.lines().last().unwrap_or_default();
     let checks: u32 = summary.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or_default();
+    assert!(status.success(), "{status}\n{printed}");
     assert!(checks > 2500 && summary.ends_with("checks, 0 failed"), "{printed}");
 }
 
