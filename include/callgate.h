@@ -61,6 +61,14 @@
 // A token bucket: `count`, `period_ns`, `burst`.
 #define CALLGATE_KIND_RATE 2
 
+// So many calls at once, and a breaker that opens when too many are refused or fail:
+// `max_in_flight`, `lease_ns`, `reject_trip`, `failure_trip`, `cooldown_ns`, `half_open_probes`.
+#define CALLGATE_KIND_CONCURRENCY 3
+
+// So many units in each window of the calendar, for costs that are known only afterwards: `limit`,
+// `period_s`, `anchor_unix_s`, `must_seed`.
+#define CALLGATE_KIND_QUOTA 4
+
 // One state for each caller.
 #define CALLGATE_SCOPE_CALLER 1
 
@@ -124,8 +132,15 @@ enum callgate_status
  {
   // It is done.
   CALLGATE_OK = 0,
-  // The permit had been settled before; nothing was done.
+  // The permit had been settled before, or is the empty one of a refused call; nothing was done.
   CALLGATE_ALREADY_SETTLED = 1,
+  // The permit was settled after its lease: the call's place had been taken for lost. Of that
+  // limit nothing was changed.
+  CALLGATE_LAPSED = 2,
+  // The quota had been told before, for this caller and window; nothing was done.
+  CALLGATE_ALREADY_SEEDED = 3,
+  // There is no place for the state of a new caller; nothing was done.
+  CALLGATE_TABLE_FULL = 4,
   // A pointer that may not be NULL is NULL.
   CALLGATE_NULL_POINTER = 16,
   // A pointer is not aligned for what it points to.
@@ -156,6 +171,10 @@ enum callgate_status
   CALLGATE_UNKNOWN_DOMAIN = 29,
   // The identity is empty: it would be one that all strangers share.
   CALLGATE_EMPTY_IDENTITY = 30,
+  // `limit` is not the index of a quota, or of one whose windows are its own.
+  CALLGATE_NOT_A_QUOTA = 31,
+  // `end_unix_s` must be 1 to 2^29-1 s after `start_unix_s`, which must be below 2^35.
+  CALLGATE_BAD_WINDOW = 32,
   // `capacity` must be 1 to 67,108,864 callers.
   CALLGATE_CONFIG_CAPACITY = 64,
   // `secret` must be 16 random bytes, not all zero.
@@ -182,6 +201,25 @@ enum callgate_status
   CALLGATE_CONFIG_BURST = 75,
   // The memory is shorter than `callgate_size` says.
   CALLGATE_CONFIG_MEMORY = 76,
+  // `max_in_flight` must be 1 to 4095 calls.
+  CALLGATE_CONFIG_MAX_IN_FLIGHT = 77,
+  // `lease_ns` must be 1 ms to 2^61 ns, and stay what it was.
+  CALLGATE_CONFIG_LEASE = 78,
+  // `reject_trip` must be at most 63.
+  CALLGATE_CONFIG_REJECT_TRIP = 79,
+  // `failure_trip` must be at most 63.
+  CALLGATE_CONFIG_FAILURE_TRIP = 80,
+  // `cooldown_ns` must be at most 2^61 ns and 50,000 leases, and at least 1 ms where there is a
+  // trip.
+  CALLGATE_CONFIG_COOLDOWN = 81,
+  // `half_open_probes` must be at most 15.
+  CALLGATE_CONFIG_HALF_OPEN_PROBES = 82,
+  // `limit` of a quota must be 1 to 2^47 units.
+  CALLGATE_CONFIG_LIMIT = 83,
+  // `period_s` must be 1 to 2^33 s, or 0 without an anchor.
+  CALLGATE_CONFIG_PERIOD_S = 84,
+  // `must_seed` must be 0 or 1.
+  CALLGATE_CONFIG_MUST_SEED = 85,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -204,8 +242,37 @@ typedef struct callgate_limit {
   // Of a rate: what a full bucket holds, 1 or more tokens. Filling it from empty must take at
   // most 2^61 ns: `burst * period_ns / count`.
   uint64_t burst;
+  // Of a concurrency limit: how many calls may be in flight at once, 1 to 4095.
+  uint32_t max_in_flight;
+  // Of a concurrency limit: how many calls at a time probe the way after the cooldown, at most
+  // 15. One that succeeds closes the breaker, one that fails opens it anew. 0: it is closed
+  // after the cooldown.
+  uint32_t half_open_probes;
+  // Of a concurrency limit: a call that is not settled gives its place back by itself, between
+  // one and two of these later. 1 ms to 2^61 ns; it can't be reconfigured.
+  uint64_t lease_ns;
+  // Of a concurrency limit: so many refusals in a row, with no call settled in between, open
+  // the breaker; at most 63. 0: refusals never do.
+  uint32_t reject_trip;
+  // Of a concurrency limit: so many calls in a row settled as failures open the breaker; at
+  // most 63. 0: failures never do.
+  uint32_t failure_trip;
+  // Of a concurrency limit: for how long the breaker is open, rounded up to whole milliseconds
+  // when it opens. At least 1 ms where there is a trip; at most 2^61 ns and 50,000 leases.
+  uint64_t cooldown_ns;
+  // Of a quota: units in a window, 1 to 2^47.
+  uint64_t limit;
+  // Of a quota: how long each window is, in seconds, 1 to 2^33; a day has 86,400. 0: the host
+  // sets the windows by `callgate_window_set`.
+  uint64_t period_s;
+  // Of a quota with a period: when one of the windows begins, in seconds since the Unix epoch.
+  // Midnight at an offset of h hours east of Greenwich is -3600 h.
+  int64_t anchor_unix_s;
+  // Of a quota: 1 where calls are refused until `callgate_seed` has told, for the caller and
+  // the window, what was used before; else 0.
+  uint32_t must_seed;
   // Zero.
-  uint64_t reserved[8];
+  uint32_t reserved;
 } callgate_limit;
 
 // One step of a policy: a limit, and whose state it keeps.
@@ -301,8 +368,9 @@ typedef struct callgate_permit {
   uint64_t opaque[20];
 } callgate_permit;
 
-// What was decided about a call. Of an admitted call, the figures are those of the limit that has
-// the fewest tokens left.
+// What was decided about a call. Of an admitted call, the figures are those of the rate limit or
+// quota that has the least left; of the concurrency limit with the fewest places left, where its
+// policy has no other kind.
 typedef struct callgate_decision {
   // 1 where the call may run, else 0.
   uint32_t admitted;
@@ -314,13 +382,16 @@ typedef struct callgate_decision {
   // Zero.
   uint32_t reserved;
   // The call would be admitted in exactly so many nanoseconds, nobody else having charged. 0
-  // where it is admitted, and where no time can be known.
+  // where it is admitted, and where no time can be known: of `CALLGATE_REASON_CONCURRENCY`,
+  // `_UNSEEDED` and `_NEVER`, and of `_BREAKER_OPEN` while probes are out.
   uint64_t retry_after_ns;
-  // What the limit holds when nobody has charged it. Of a full table, this and the rest is 0.
+  // What the limit holds when nobody has charged it: tokens, places or units. Of a full table,
+  // this and the rest is 0.
   uint64_t limit;
   // What is left of that.
   uint64_t remaining;
-  // All of it is back in so many nanoseconds.
+  // All of it is back in so many nanoseconds; 0 of a concurrency limit, whose places come back
+  // when calls end.
   uint64_t reset_after_ns;
 } callgate_decision;
 
@@ -345,6 +416,21 @@ typedef struct callgate_decisions {
   // How many calls each rule refused, by `CALLGATE_REASON_*`.
   uint64_t refused[CALLGATE_MAX_RULES][8];
 } callgate_decisions;
+
+// What a concurrency limit looks like, over all its states, and what was counted since the gate was
+// made.
+typedef struct callgate_guards {
+  // How many calls hold a place.
+  uint64_t in_flight;
+  // How many breakers are open.
+  uint64_t open;
+  // How many breakers are half-open.
+  uint64_t half_open;
+  // How often a breaker opened.
+  uint64_t trips;
+  // How many permits were settled after their lease.
+  uint64_t lapsed;
+} callgate_guards;
 
 #ifdef __cplusplus
 extern "C" {
@@ -454,10 +540,14 @@ callgate_status callgate_peek_at(const struct callgate_gate *gate,
                                  struct callgate_decision *decisions,
                                  size_t *count);
 
-// Ends an admitted call. Of a call that was cancelled, every charge is given back as far as time
-// has not done so already; a limit that was reconfigured since takes nothing back. `used` are the
-// units to charge to quotas. Any thread may settle; the second to do so is told
-// `CALLGATE_ALREADY_SETTLED`.
+// Ends an admitted call: gives back its place, tells breakers how it went, and replaces its reserve
+// in quotas by the units that it `used`; of an abandoned call with `used` 0 the reserve stays. Of a
+// call that was cancelled, every charge is given back as far as time has not done so already, but
+// not to a rate limit that was reconfigured since.
+//
+// Any thread may settle; the second to do so is told `CALLGATE_ALREADY_SETTLED`, as is one who
+// settles the empty permit of a refused call. `CALLGATE_LAPSED` says that the call's place had been
+// taken for lost: see `lease_ns`.
 //
 // Errors: `CALLGATE_UNKNOWN_PERMIT`, `CALLGATE_UNKNOWN_OUTCOME`, `CALLGATE_CLOCK_FAILED`; the
 // permit is then as before.
@@ -477,7 +567,9 @@ callgate_status callgate_settle_at(const struct callgate_gate *gate,
                                    uint64_t unix_ns);
 
 // Changes a limit for all callers at once. Every caller keeps its debt, but never more than the
-// new limit can express; nobody gets a new burst. Not by two threads at once.
+// new limit can express; nobody gets a new burst. More calls in flight than a new limit allows end
+// as they would have; an open breaker stays open until it was to be; a caller's window stays what
+// it is. A limit keeps its kind, and a concurrency limit its lease. Not by two threads at once.
 //
 // Errors: `CALLGATE_UNKNOWN_LIMIT`, `CALLGATE_RESERVED_NOT_ZERO`, `CALLGATE_CLOCK_FAILED`, and the
 // `CALLGATE_CONFIG_*`; the limit is then as before.
@@ -493,6 +585,49 @@ callgate_status callgate_reconfigure_at(const struct callgate_gate *gate,
                                         const struct callgate_limit *to,
                                         uint64_t now_ns,
                                         uint64_t unix_ns);
+
+// Tells a quota what its ledger knows to have been used, by the system's clock: once for each caller
+// and window, after a restart. The entry is the one that the limit keeps for `caller` and `tool`
+// under `scope`, one of the `CALLGATE_SCOPE_*`; a key that the scope does not need may be NULL.
+//
+// Returns `CALLGATE_OK` where it was told, `CALLGATE_ALREADY_SEEDED` where it had been, and
+// `CALLGATE_TABLE_FULL` where there is no place for the caller's state.
+//
+// Errors: `CALLGATE_UNKNOWN_LIMIT`, `CALLGATE_NOT_A_QUOTA`, `CALLGATE_CONFIG_SCOPE`,
+// `CALLGATE_MISSING_CALLER`, `CALLGATE_MISSING_TOOL`, `CALLGATE_CLOCK_FAILED`.
+callgate_status callgate_seed(const struct callgate_gate *gate,
+                              uint32_t limit,
+                              uint32_t scope,
+                              const struct callgate_key *caller,
+                              const struct callgate_key *tool,
+                              uint64_t used);
+
+// As `callgate_seed`, at a time that the caller takes.
+//
+// Errors: those of `callgate_seed`, and `CALLGATE_TIME_OUT_OF_RANGE`.
+callgate_status callgate_seed_at(const struct callgate_gate *gate,
+                                 uint32_t limit,
+                                 uint32_t scope,
+                                 const struct callgate_key *caller,
+                                 const struct callgate_key *tool,
+                                 uint64_t used,
+                                 uint64_t now_ns,
+                                 uint64_t unix_ns);
+
+// Sets the window of a quota whose `period_s` is 0, in seconds since the Unix epoch: for hosts that
+// know time zones and daylight saving. From any thread at any time, before the window begins or
+// after; one that begins earlier than one that was set is ignored.
+//
+// Where nobody has set the next one when a window ends, windows of the same length follow it; one
+// that is set ahead is preceded by such; days in UTC are taken until the first is set. A caller who
+// was admitted stays in the window of that time until it ends.
+//
+// Errors: `CALLGATE_UNKNOWN_LIMIT`, `CALLGATE_NOT_A_QUOTA` (also where the quota has a period of
+// its own), `CALLGATE_BAD_WINDOW`.
+callgate_status callgate_window_set(const struct callgate_gate *gate,
+                                    uint32_t limit,
+                                    uint64_t start_unix_s,
+                                    uint64_t end_unix_s);
 
 // What the slots of the gate's table hold now. Walks all of them: for metrics, not for every call.
 //
@@ -513,6 +648,23 @@ callgate_status callgate_stats_get_at(const struct callgate_gate *gate,
 callgate_status callgate_decisions_get(const struct callgate_gate *gate,
                                        uint32_t policy,
                                        struct callgate_decisions *decisions);
+
+// Who is in flight now under a concurrency limit, over all its states, and what its breakers have
+// done. Walks the whole table: for metrics, not for every call.
+//
+// Errors: `CALLGATE_UNKNOWN_LIMIT`, also where it is no concurrency limit; `CALLGATE_CLOCK_FAILED`.
+callgate_status callgate_guards_get(const struct callgate_gate *gate,
+                                    uint32_t limit,
+                                    struct callgate_guards *guards);
+
+// As `callgate_guards_get`, at a time that the caller takes.
+//
+// Errors: those of `callgate_guards_get`, and `CALLGATE_TIME_OUT_OF_RANGE`.
+callgate_status callgate_guards_get_at(const struct callgate_gate *gate,
+                                       uint32_t limit,
+                                       uint64_t now_ns,
+                                       uint64_t unix_ns,
+                                       struct callgate_guards *guards);
 
 // A sentence that says what was wrong and what is allowed; never NULL, valid for ever. Any number
 // may be asked for.

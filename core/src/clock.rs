@@ -21,20 +21,31 @@ const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
 
-/// The present instant: `CLOCK_BOOTTIME` on Linux, the monotonic clock elsewhere. `unix_ns` is 0,
-/// since no kind of limit looks at the calendar yet.
+/// The present instant: `CLOCK_BOOTTIME` on Linux, the monotonic clock elsewhere, and the wall
+/// clock. [`Gate::system_time`](crate::Gate::system_time) reads what its gate needs.
 ///
 /// # Errors
 /// Where the system has no such clock.
 #[inline]
 pub fn system_time() -> Result<Time, ClockError> {
+    let unix_ns = read(libc::CLOCK_REALTIME)?;
+    Ok(Time { unix_ns, ..monotonic_time()? })
+}
+
+/// The present instant without the wall clock's.
+#[inline]
+pub(crate) fn monotonic_time() -> Result<Time, ClockError> {
+    Ok(Time::at(read(CLOCK)?.min(TIME_LIMIT_NS - 1)))
+}
+
+#[inline]
+fn read(clock: libc::clockid_t) -> Result<u64, ClockError> {
     let mut spec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `spec` is a timespec to write to.
-    if unsafe { libc::clock_gettime(CLOCK, &raw mut spec) } != 0 {
+    if unsafe { libc::clock_gettime(clock, &raw mut spec) } != 0 {
         return Err(ClockError);
     }
     let seconds = u64::try_from(spec.tv_sec).unwrap_or(0);
     let nanoseconds = u64::try_from(spec.tv_nsec).unwrap_or(0);
-    let now_ns = seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
-    Ok(Time::at(now_ns.min(TIME_LIMIT_NS - 1)))
+    Ok(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
 }

@@ -60,6 +60,24 @@ pub enum Field {
     Kind,
     /// The time of a change
     Now,
+    /// [`ConcurrencyLimit::max_in_flight`](crate::ConcurrencyLimit::max_in_flight)
+    MaxInFlight,
+    /// [`ConcurrencyLimit::lease_ns`](crate::ConcurrencyLimit::lease_ns)
+    LeaseNs,
+    /// [`ConcurrencyLimit::reject_trip`](crate::ConcurrencyLimit::reject_trip)
+    RejectTrip,
+    /// [`ConcurrencyLimit::failure_trip`](crate::ConcurrencyLimit::failure_trip)
+    FailureTrip,
+    /// [`ConcurrencyLimit::cooldown_ns`](crate::ConcurrencyLimit::cooldown_ns)
+    CooldownNs,
+    /// [`ConcurrencyLimit::half_open_probes`](crate::ConcurrencyLimit::half_open_probes)
+    HalfOpenProbes,
+    /// [`Quota::limit`](crate::Quota::limit)
+    Limit,
+    /// [`Windows::Every`](crate::Windows::Every): the period
+    PeriodS,
+    /// When a window that the host sets begins and ends
+    Window,
 }
 
 impl Field {
@@ -71,13 +89,21 @@ impl Field {
             Self::Limits => "limits",
             Self::Policies => "policies",
             Self::Rules | Self::RuleTwice => "rules",
-            Self::RuleLimit => "limit",
+            Self::RuleLimit | Self::Limit => "limit",
             Self::Count => "count",
             Self::PeriodNs => "period_ns",
             Self::Burst => "burst",
             Self::Memory => "memory",
             Self::Kind => "kind",
             Self::Now => "now_ns",
+            Self::MaxInFlight => "max_in_flight",
+            Self::LeaseNs => "lease_ns",
+            Self::RejectTrip => "reject_trip",
+            Self::FailureTrip => "failure_trip",
+            Self::CooldownNs => "cooldown_ns",
+            Self::HalfOpenProbes => "half_open_probes",
+            Self::PeriodS => "period_s",
+            Self::Window => "end_unix_s",
         }
     }
 
@@ -97,6 +123,17 @@ impl Field {
             Self::Memory => "as many slots as the configuration needs",
             Self::Kind => "the kind that the limit had when the gate was made, or off",
             Self::Now => "below 2^61 ns",
+            Self::MaxInFlight => "1 to 4095 calls",
+            Self::LeaseNs => "1 ms to 2^61 ns, and what it was when the gate was made",
+            Self::RejectTrip => "0 to 63 refusals in a row, 0 for never",
+            Self::FailureTrip => "0 to 63 failures in a row, 0 for never",
+            Self::CooldownNs => {
+                "at most 2^61 ns and 50,000 leases, and at least 1 ms where there is a trip"
+            }
+            Self::HalfOpenProbes => "0 to 15 probes at a time",
+            Self::Limit => "1 to 2^47 units",
+            Self::PeriodS => "1 to 2^33 s",
+            Self::Window => "a window that begins below 2^35 s and ends 1 to 2^29-1 s later",
         }
     }
 }

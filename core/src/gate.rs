@@ -1,20 +1,24 @@
 //! The gate: decides calls by their policies, all or nothing.
-use core::fmt;
 use core::mem::MaybeUninit;
 
 use heapless::Vec;
+use portable_atomic::{AtomicU32, Ordering};
 
+use crate::call::{Admission, Call, CallError, Decision, Seeded};
 use crate::config::{Config, ConfigError, Field, MAX_RULES};
 use crate::key::{Domain, EntryKey, GROUP_SLOTS, Key, Secret, pair};
-use crate::limit::{Compiled, Limit};
+use crate::limit::{Compiled, Kind, Limit};
 use crate::memory::{self, Parts};
-use crate::metrics::{Decisions, Stats, Tallies};
+use crate::metrics::{Account, Decisions, Guards, Stats, Tallies};
 use crate::permit::{Outcome, Permit, Settled};
 use crate::policy::{Policy, PolicyCell, Rule, Scope};
-use crate::rate::{Charge, Level, Rate};
-use crate::settings::{Setting, Settings, is_later};
-use crate::table::{self, Slot, Step, Table};
+use crate::settings::Settings;
+use crate::table::{Charge, Slot, Step, Table};
 use crate::time::{TIME_LIMIT_NS, Time};
+
+mod rules;
+
+use rules::{Charged, Holds, is_tighter};
 
 /// A handle to a gate in memory that lives for `'m`. Copies are handles to the same gate.
 #[derive(Clone, Copy)]
@@ -22,150 +26,14 @@ pub struct Gate<'m> {
     table: Table<'m>,
     policies: &'m [PolicyCell],
     tallies: Tallies<'m>,
+    accounts: &'m [Account],
+    /// Whether there is a quota, so that the wall clock matters; only ever set.
+    calendar: &'m AtomicU32,
     secret: Secret,
     shared_key: Key,
     fingerprint: u32,
     group_count: u32,
 }
-
-/// A call to be decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Call {
-    /// Who calls; needed where a limit of the policy is kept by caller.
-    pub caller: Key,
-    /// What is called; needed where a limit of the policy is kept by tool.
-    pub tool: Key,
-    /// Tokens to take from each rate limit of the policy: 1 for a call, n for a batch of n. 0 asks
-    /// whether there is any debt to wait for, and takes nothing.
-    pub cost: u64,
-    /// Units to set aside in each quota of the policy.
-    pub reserve: u64,
-    /// The policy's index in the configuration.
-    pub policy: u32,
-}
-
-impl Default for Call {
-    /// One call under the first policy, by nobody, of nothing.
-    fn default() -> Self {
-        Self { policy: 0, caller: Key::ABSENT, tool: Key::ABSENT, cost: 1, reserve: 0 }
-    }
-}
-
-/// Why a call is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Reason {
-    /// A rate limit has too few tokens left.
-    Rate = 1,
-    /// Too many calls are in flight.
-    Concurrency = 2,
-    /// A breaker is open.
-    BreakerOpen = 3,
-    /// A quota is used up.
-    Quota = 4,
-    /// A quota waits to be told what was used before.
-    Unseeded = 5,
-    /// There is no place for the state of a new caller.
-    TableFull = 6,
-    /// The cost is above what the limit can ever hold.
-    Never = 7,
-}
-
-impl Reason {
-    pub(crate) const COUNT: usize = 8;
-}
-
-/// What was decided about a call.
-///
-/// Of an admitted call, the figures are those of the limit that has the fewest tokens left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// Why the call is refused; `None` where it is admitted.
-    pub refused: Option<Reason>,
-    /// The index of the limit that refused, or that the figures are of; `None` where every limit
-    /// is off (`limit` and `remaining` are `u64::MAX` then).
-    pub by: Option<u8>,
-    /// After this many nanoseconds the call would be admitted, nobody else having charged. 0 where
-    /// it is admitted, and where no time is known ([`Reason::Never`], [`Reason::Concurrency`]).
-    pub retry_after_ns: u64,
-    /// What the limit holds when nobody has charged it.
-    pub limit: u64,
-    /// What is left of that.
-    pub remaining: u64,
-    /// After this many nanoseconds all of it is back.
-    pub reset_after_ns: u64,
-}
-
-impl Decision {
-    const UNLIMITED: Self = Self {
-        refused: None,
-        by: None,
-        retry_after_ns: 0,
-        limit: u64::MAX,
-        remaining: u64::MAX,
-        reset_after_ns: 0,
-    };
-
-    /// No place for the state of `limit`: its figures mean nothing.
-    const fn table_full(limit: u8, retry_after_ns: u64) -> Self {
-        Self {
-            refused: Some(Reason::TableFull),
-            by: Some(limit),
-            retry_after_ns,
-            limit: 0,
-            remaining: 0,
-            reset_after_ns: 0,
-        }
-    }
-
-    /// Whether the call may run.
-    pub const fn admitted(&self) -> bool {
-        self.refused.is_none()
-    }
-}
-
-/// A decision, with the permit where it admits.
-#[derive(Debug)]
-pub struct Admission {
-    /// What was decided.
-    pub decision: Decision,
-    /// What the call holds until it is [settled](Gate::settle).
-    pub permit: Option<Permit>,
-}
-
-/// What is wrong with a call. Nothing was charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CallError {
-    /// The gate has no policy of this index.
-    UnknownPolicy,
-    /// The gate has no limit of this index.
-    UnknownLimit,
-    /// A limit of the policy is kept by caller, and the call has none.
-    MissingCaller,
-    /// A limit of the policy is kept by tool, and the call has none.
-    MissingTool,
-    /// The time is not below [`TIME_LIMIT_NS`].
-    TimeOutOfRange,
-    /// The permit is none of this gate's.
-    UnknownPermit,
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownPolicy => "policy: not the index of one of the gate's policies",
-            Self::UnknownLimit => "limit: not the index of one of the gate's limits",
-            Self::MissingCaller => "caller: absent, but the policy keeps a limit by caller",
-            Self::MissingTool => "tool: absent, but the policy keeps a limit by tool",
-            Self::TimeOutOfRange => "now_ns: must be below 2^61",
-            Self::UnknownPermit => "permit: not one that this gate gave",
-        })
-    }
-}
-
-impl core::error::Error for CallError {}
 
 impl<'m> Gate<'m> {
     /// How much memory a gate needs, in slots of 32 bytes.
@@ -185,17 +53,25 @@ impl<'m> Gate<'m> {
         memory: &'m mut [MaybeUninit<Slot>],
         config: &Config<'_>,
     ) -> Result<Self, ConfigError> {
-        let Parts { head, tallies, limits, policies, slots } = memory::carve(memory, config)?;
-        let settings = Settings::new(&head.revision.0, limits);
+        let Parts { head, tallies, limits, accounts, policies, slots } =
+            memory::carve(memory, config)?;
+        let memory::Shared { revision, calendar } = &head.shared.0;
+        let settings = Settings::new(revision, limits);
+        if config.limits.iter().any(|limit| matches!(limit, Limit::Quota(_))) {
+            // Relaxed: whoever hands the gate to other threads publishes this with it.
+            calendar.store(1, Ordering::Relaxed);
+        }
         settings.init(config.limits.iter().filter_map(|limit| Compiled::new(limit).ok()));
         for (cell, rules) in policies.iter().zip(config.policies) {
             cell.store(rules);
         }
         let secret = Secret::new(config.secret);
         Ok(Self {
-            table: Table { slots, horizon: &head.horizon.0, settings },
+            table: Table { slots, horizons: &head.horizons.0, settings },
             policies,
             tallies: Tallies::new(tallies),
+            accounts,
+            calendar,
             shared_key: secret.shared_key(),
             fingerprint: secret.fingerprint(),
             secret,
@@ -230,25 +106,46 @@ impl<'m> Gate<'m> {
         time: Time,
         clock: impl Fn() -> Time,
     ) -> Result<Admission, CallError> {
+        let mut permit = None;
+        let decision = self.admit_to(call, time, clock, |given| permit = Some(given))?;
+        Ok(Admission { decision, permit })
+    }
+
+    /// As [`admit_by`](Self::admit_by), with the permit of a call that is admitted given to `keep`:
+    /// it is large, and best made where it is to stay.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    #[inline]
+    pub fn admit_to(
+        &self,
+        call: &Call,
+        time: Time,
+        clock: impl Fn() -> Time,
+        keep: impl FnOnce(Permit),
+    ) -> Result<Decision, CallError> {
         let policy = self.policy(call, time)?;
         let revision = self.table.settings.revision();
         let mut tightest = Decision::UNLIMITED;
+        let mut of_places = false;
+        let mut holds = Holds::new();
         for (n, rule) in policy.rules() {
-            let decision = self.charge(call, rule, time.now_ns);
+            let (decision, kind) = self.charge(call, n, rule, time, &mut holds);
             if let Some(reason) = decision.refused {
                 self.tallies.refused(call.policy, n, reason);
-                let charged = Charged { call, policy, count: n, revision, now_ns: time.now_ns };
-                let decision =
-                    if n == 0 { decision } else { self.refuse_after(&charged, decision, clock) };
-                return Ok(Admission { decision, permit: None });
+                let charged = Charged { call, policy, count: n, revision, time, holds: &holds };
+                return Ok(match n {
+                    0 => decision,
+                    _ => self.refuse_after(&charged, decision, clock),
+                });
             }
-            if tightest.by.is_none() || decision.remaining < tightest.remaining {
-                tightest = decision;
+            if is_tighter(&decision, kind, &tightest, of_places) {
+                (tightest, of_places) = (decision, kind == Kind::Concurrency);
             }
         }
         self.tallies.admitted(call.policy);
-        let permit = Permit::new(self.fingerprint, revision, call, time.now_ns);
-        Ok(Admission { decision: tightest, permit: Some(permit) })
+        keep(Permit::new(self.fingerprint, revision, call, time.now_ns, holds.marks()));
+        Ok(tightest)
     }
 
     /// Whether the call is one that [`admit`](Self::admit) can decide at that time.
@@ -269,14 +166,17 @@ impl<'m> Gate<'m> {
         let mut decisions = Vec::new();
         for (_, rule) in policy.rules() {
             // A policy has no more rules than there is room for.
-            let _ = decisions.push(self.look(call, rule, time.now_ns));
+            let _ = decisions.push(self.look(call, rule, time));
         }
         Ok(decisions)
     }
 
-    /// Ends a call. Of a call that was [cancelled](Outcome::Cancelled), every charge is given back
-    /// as far as time has not done so already; a limit that was reconfigured since the call was
-    /// admitted takes nothing back. `used` are the units to charge to quotas.
+    /// Ends a call: gives back its place, tells breakers how it went, and replaces its reserve in
+    /// quotas by the units that it `used`; of one that was [abandoned](Outcome::Abandoned) with 0,
+    /// the reserve stays.
+    ///
+    /// Of a call that was [cancelled](Outcome::Cancelled), every charge is given back as far as
+    /// time has not done so already, but not to a rate limit that was reconfigured since.
     ///
     /// # Errors
     /// Where the permit is none of this gate's, or the time can't be. The permit is then as before.
@@ -306,30 +206,103 @@ impl<'m> Gate<'m> {
         used: u64,
         clock: impl Fn() -> Time,
     ) -> Result<Settled, CallError> {
-        let _ = used; // No kind of limit counts units yet.
         let policy = self.policies.get(permit.call.policy as usize);
         let (Some(policy), true) = (policy, permit.is_of(self.fingerprint)) else {
-            return Err(CallError::UnknownPermit);
+            return if permit.is_empty() {
+                Ok(Settled::Already)
+            } else {
+                Err(CallError::UnknownPermit)
+            };
         };
         if !permit.take() {
             return Ok(Settled::Already);
         }
-        if outcome == Outcome::Cancelled {
-            for (_, rule) in policy.load().rules() {
-                self.refund(&permit.call, rule, permit.revision, permit.stamp_ns, || {
-                    latest(&clock)
-                });
-            }
+        if outcome == Outcome::Cancelled || permit.has_marks() {
+            return Ok(self.end(permit, policy.load(), outcome, used, || latest(&clock)));
         }
         Ok(Settled::Now)
     }
 
+    /// Tells a quota what its ledger knows to have been used, once for each caller and window: for
+    /// after a restart. The entry is the one that `rule` keeps for the caller and the tool; of the
+    /// keys, only those that its scope needs are looked at.
+    ///
+    /// # Errors
+    /// Where there is no such limit, it is no quota, or a key is missing.
+    pub fn seed(
+        &self,
+        rule: Rule,
+        caller: Key,
+        tool: Key,
+        used: u64,
+        time: Time,
+    ) -> Result<Seeded, CallError> {
+        if !time.is_in_range() {
+            return Err(CallError::TimeOutOfRange);
+        }
+        if usize::from(rule.limit) >= self.accounts.len() {
+            return Err(CallError::UnknownLimit);
+        }
+        if caller.is_absent() && rule.scope.needs_caller() {
+            return Err(CallError::MissingCaller);
+        }
+        if tool.is_absent() && rule.scope.needs_tool() {
+            return Err(CallError::MissingTool);
+        }
+        let Compiled::Quota(allowance) = self.table.settings.kept(rule.limit) else {
+            return Err(CallError::NotAQuota);
+        };
+        let allowance = self.in_window(rule.limit, allowance);
+        let call = Call { caller, tool, ..Call::default() };
+        let told = self.table.charge(&self.entry_key(&call, rule), time, |payload, at| {
+            match allowance.seed(payload, at.unix_ns, used) {
+                Some(next) => Step::Write(next, Seeded::Now),
+                None => Step::Keep(Seeded::Already),
+            }
+        });
+        Ok(match told {
+            Charge::Done(seeded) => seeded,
+            Charge::Full { retry_after_ns } => Seeded::TableFull { retry_after_ns },
+        })
+    }
+
+    /// Sets the window of a quota whose windows are [the host's](crate::Windows::ByHost), in
+    /// seconds since the Unix epoch. From any thread, at any time, before the window begins or
+    /// after; a window that begins earlier than one that was set is ignored.
+    ///
+    /// Where nobody has set the next one when a window ends, windows of the same length follow it;
+    /// one that is set ahead is preceded by such. A caller who was admitted stays in the window of
+    /// that time until it ends.
+    ///
+    /// # Errors
+    /// [`Field::Window`] where it doesn't end after its beginning, is longer than 2^29-1 s, or begins
+    /// at 2^35 s or later; [`Field::RuleLimit`] where there is no such limit, [`Field::Kind`]
+    /// where it is no quota or has windows of its own.
+    pub fn set_window(
+        &self,
+        limit: u8,
+        start_unix_s: u64,
+        end_unix_s: u64,
+    ) -> Result<(), ConfigError> {
+        let blame = |field| ConfigError { limit: Some(limit), ..ConfigError::of(field) };
+        let account =
+            self.accounts.get(usize::from(limit)).ok_or_else(|| blame(Field::RuleLimit))?;
+        match self.table.settings.kept(limit) {
+            Compiled::Quota(allowance) if allowance.cycle.is_none() => {}
+            _ => return Err(blame(Field::Kind)),
+        }
+        account.set_window(start_unix_s, end_unix_s).ok_or_else(|| blame(Field::Window))
+    }
+
     /// Changes a limit, for all callers at once. Every caller keeps its debt, but never more than
-    /// the new limit can express; nobody gets a new burst. Not by two threads at once.
+    /// the new limit can express; nobody gets a new burst. More calls in flight than a new limit
+    /// allows end as they would have; an open breaker stays open until it was to be; a caller's
+    /// window stays what it is. Not by two threads at once.
     ///
     /// # Errors
     /// Names the field that is out of its range; [`Field::Kind`] where the limit would become one
-    /// of another kind. The limit is then as before.
+    /// of another kind, [`Field::LeaseNs`] where it would have another lease. The limit is then as
+    /// before.
     pub fn reconfigure(&self, limit: u8, to: &Limit, time: Time) -> Result<(), ConfigError> {
         if !time.is_in_range() {
             return Err(ConfigError::of(Field::Now));
@@ -350,6 +323,11 @@ impl<'m> Gate<'m> {
         clock: impl Fn() -> Time,
     ) -> Result<(), ConfigError> {
         let compiled = Compiled::new(to).map_err(|e| ConfigError { limit: Some(limit), ..e })?;
+        if compiled.kind() == Kind::Quota {
+            // Release: with the one that puts the limit in force, so that whoever decides by it
+            // looks at the wall clock.
+            self.calendar.store(1, Ordering::Release);
+        }
         self.table.settings.write(limit, &compiled)?;
         if let Compiled::Rate(rate) = compiled {
             self.table.amend_all(limit, |tat| match rate.clamp(tat, latest(&clock)) {
@@ -362,7 +340,34 @@ impl<'m> Gate<'m> {
 
     /// What the table's slots hold. Walks all of them: for metrics, not for every call.
     pub fn stats(&self, time: Time) -> Stats {
-        self.table.census(time.now_ns)
+        self.table.census(time)
+    }
+
+    /// Who is in flight under a concurrency limit, over all its states, and what its breakers have
+    /// done. `None` where there is no such limit or it is none of that kind. Walks the whole table:
+    /// for metrics, not for every call.
+    pub fn guards(&self, limit: u8, time: Time) -> Option<Guards> {
+        let account = self.accounts.get(usize::from(limit))?;
+        let Compiled::Concurrency(guard) = self.table.settings.kept(limit) else { return None };
+        let mut guards = account.guards();
+        self.table.each(limit, |payload| guards.add(guard.glance(payload, time.now_ns)));
+        Some(guards)
+    }
+
+    /// The system's time, as this gate needs it: the wall clock is read only where there is a
+    /// quota.
+    ///
+    /// # Errors
+    /// Where the system has no such clock.
+    #[cfg(all(feature = "clock", unix))]
+    #[inline]
+    pub fn system_time(&self) -> Result<Time, crate::ClockError> {
+        // Acquire: pairs with the Release store in `reconfigure_by`.
+        if self.calendar.load(Ordering::Acquire) == 0 {
+            crate::clock::monotonic_time()
+        } else {
+            crate::clock::system_time()
+        }
     }
 
     /// What was decided under the policy of this index since the gate was made, if there is one.
@@ -397,144 +402,11 @@ impl<'m> Gate<'m> {
         };
         EntryKey::new(rule.limit, rule.scope, key, self.group_count)
     }
-
-    /// Charges one limit, or says why not.
-    #[inline]
-    fn charge(&self, call: &Call, rule: Rule, now_ns: u64) -> Decision {
-        let key = self.entry_key(call, rule);
-        self.table.prefetch(&key);
-        let Some(Setting { limit, .. }) = self.table.settings.read(rule.limit) else {
-            return Decision::table_full(rule.limit, 1);
-        };
-        let Compiled::Rate(rate) = limit else { return Decision::UNLIMITED };
-        let step = |tat, at_ns| take(&rate, tat, at_ns, call.cost);
-        match self.table.charge(&key, now_ns, step) {
-            table::Charge::Done(taken) => taken.decision(rule.limit, &rate, now_ns),
-            table::Charge::Full { retry_after_ns } => {
-                Decision::table_full(rule.limit, retry_after_ns)
-            }
-        }
-    }
-
-    /// What [`charge`](Self::charge) would say.
-    fn look(&self, call: &Call, rule: Rule, now_ns: u64) -> Decision {
-        let Some(Setting { limit, .. }) = self.table.settings.read(rule.limit) else {
-            return Decision::table_full(rule.limit, 1);
-        };
-        let Compiled::Rate(rate) = limit else { return Decision::UNLIMITED };
-        let (tat, room) = self.table.look(&self.entry_key(call, rule), now_ns);
-        match (take(&rate, tat, now_ns, call.cost), room) {
-            (Step::Write(..), Err(retry_after_ns)) => {
-                Decision::table_full(rule.limit, retry_after_ns)
-            }
-            (Step::Keep(taken) | Step::Write(_, taken), _) => {
-                taken.decision(rule.limit, &rate, now_ns)
-            }
-        }
-    }
-
-    /// Refuses a call that its first limits have admitted: takes back what it charged there.
-    #[cold]
-    fn refuse_after(
-        &self,
-        charged: &Charged<'_>,
-        mut decision: Decision,
-        clock: impl Fn() -> Time,
-    ) -> Decision {
-        let Charged { call, policy, count, revision, now_ns } = *charged;
-        let rules = policy.rules().take(usize::from(count)).map(|(_, rule)| rule);
-        if let (Some(Reason::TableFull), Some((_, rule))) =
-            (decision.refused, policy.rules().nth(usize::from(count)))
-        {
-            // What the call holds already, it will hold again: no such place is one to wait for.
-            let mut held: Vec<EntryKey, MAX_RULES> = Vec::new();
-            for rule in rules.clone().filter(|rule| self.is_on(rule.limit)) {
-                let _ = held.push(self.entry_key(call, rule));
-            }
-            let key = self.entry_key(call, rule);
-            decision.retry_after_ns = self.table.wait_beside(&key, &held, now_ns);
-        }
-        for rule in rules {
-            self.refund(call, rule, revision, now_ns, || latest(&clock));
-        }
-        decision
-    }
-
-    fn is_on(&self, limit: u8) -> bool {
-        let setting = self.table.settings.read(limit);
-        setting.is_some_and(|setting| setting.limit != Compiled::Off)
-    }
-
-    /// Gives back what a call charged to one limit at `stamp_ns`, when the gate was at `revision`.
-    fn refund(
-        &self,
-        call: &Call,
-        rule: Rule,
-        revision: u32,
-        stamp_ns: u64,
-        now_ns: impl Fn() -> u64,
-    ) {
-        self.table.amend(&self.entry_key(call, rule), |tat| {
-            match self.table.settings.read(rule.limit) {
-                Some(Setting { limit: Compiled::Rate(rate), changed_at })
-                    if !is_later(changed_at, revision) =>
-                {
-                    Step::Write(rate.refund(tat, now_ns(), call.cost, stamp_ns), ())
-                }
-                _ => Step::Keep(()),
-            }
-        });
-    }
 }
 
 /// The clock's monotonic time, kept in range.
 fn latest(clock: &impl Fn() -> Time) -> u64 {
     clock().now_ns.min(TIME_LIMIT_NS - 1)
-}
-
-/// A call that the first `count` limits of its policy have admitted.
-struct Charged<'a> {
-    call: &'a Call,
-    policy: Policy,
-    count: u8,
-    revision: u32,
-    now_ns: u64,
-}
-
-/// What a rate limit answered, and the bucket's `tat` after that.
-struct Taken {
-    charge: Charge,
-    tat: u128,
-}
-
-#[inline]
-fn take(rate: &Rate, tat: u128, at_ns: u64, cost: u64) -> Step<Taken> {
-    match rate.charge(tat, at_ns, cost) {
-        charge @ Charge::Admitted(next) if cost > 0 => {
-            Step::Write(next, Taken { charge, tat: next })
-        }
-        charge => Step::Keep(Taken { charge, tat }),
-    }
-}
-
-impl Taken {
-    #[inline]
-    fn decision(&self, limit: u8, rate: &Rate, now_ns: u64) -> Decision {
-        let (refused, retry_after_ns) = match self.charge {
-            Charge::Admitted(_) => (None, 0),
-            Charge::Refused { retry_after_ns } => (Some(Reason::Rate), retry_after_ns),
-            Charge::Never => (Some(Reason::Never), 0),
-        };
-        let Level { remaining, reset_after_ns } = rate.level(self.tat, now_ns);
-        Decision {
-            refused,
-            by: Some(limit),
-            retry_after_ns,
-            limit: rate.burst,
-            remaining,
-            reset_after_ns,
-        }
-    }
 }
 
 #[cfg(test)]

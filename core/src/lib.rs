@@ -31,6 +31,8 @@
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+mod call;
+mod concurrency;
 mod config;
 mod gate;
 mod key;
@@ -39,6 +41,7 @@ mod memory;
 mod metrics;
 mod permit;
 mod policy;
+mod quota;
 mod rate;
 mod settings;
 mod table;
@@ -49,18 +52,21 @@ mod clock;
 #[cfg(all(feature = "std", unix))]
 mod owned;
 
+pub use call::{Admission, Call, CallError, Decision, Reason, Seeded};
 #[cfg(all(feature = "clock", unix))]
 pub use clock::{ClockError, system_time};
+pub use concurrency::ConcurrencyLimit;
 pub use config::{Config, ConfigError, Field, MAX_CAPACITY, MAX_LIMITS, MAX_POLICIES, MAX_RULES};
-pub use gate::{Admission, Call, CallError, Decision, Gate, Reason};
+pub use gate::Gate;
 pub use key::{Domain, Key};
 pub use limit::Limit;
 pub use memory::StaticMemory;
-pub use metrics::{Decisions, Stats};
+pub use metrics::{Decisions, Guards, Stats};
 #[cfg(all(feature = "std", unix))]
 pub use owned::OwnedGate;
 pub use permit::{Outcome, Permit, Settled};
 pub use policy::{Rule, Scope};
+pub use quota::{Quota, Windows};
 pub use rate::RateLimit;
 pub use table::{Slot, is_lock_free};
 pub use time::{TIME_LIMIT_NS, Time};

@@ -4,22 +4,30 @@ use core::marker::PhantomData;
 use core::mem::{MaybeUninit, size_of};
 use core::slice;
 
-use portable_atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use portable_atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::config::{Config, ConfigError, Field};
 use crate::gate::Gate;
 use crate::key::GROUP_SLOTS;
-use crate::metrics::{STRIPES, Tally};
+use crate::metrics::{Account, STRIPES, Tally};
 use crate::policy::{PolicyCell, Scope};
 use crate::settings::LimitCell;
-use crate::table::Slot;
+use crate::table::{Horizons, Slot};
 
 /// What changes in a gate's memory beside its cells and slots. Lines of their own for each, since
 /// every call reads the one and reclaiming a slot writes the other.
 #[repr(C)]
 pub(crate) struct Head {
-    pub(crate) revision: Line<AtomicU32>,
-    pub(crate) horizon: Line<AtomicU64>,
+    pub(crate) shared: Line<Shared>,
+    pub(crate) horizons: Line<Horizons>,
+}
+
+/// What every call reads.
+#[repr(C)]
+pub(crate) struct Shared {
+    pub(crate) revision: AtomicU32,
+    /// Not 0: the wall clock matters.
+    pub(crate) calendar: AtomicU32,
 }
 
 #[repr(C, align(64))]
@@ -31,6 +39,7 @@ pub(crate) struct Parts<'m> {
     pub(crate) head: &'m Head,
     pub(crate) tallies: &'m [Tally],
     pub(crate) limits: &'m [LimitCell],
+    pub(crate) accounts: &'m [Account],
     pub(crate) policies: &'m [PolicyCell],
     pub(crate) slots: &'m [Slot],
 }
@@ -51,6 +60,7 @@ const _: () = {
     assert!(size_of::<Head>() == 2 * ALIGNMENT && align_of::<Head>() == ALIGNMENT);
     assert!(align_of::<Tally>() == ALIGNMENT);
     assert!(size_of::<LimitCell>() == 128 && align_of::<LimitCell>() == 32);
+    assert!(size_of::<Account>() == 32 && align_of::<Account>() == 32);
     assert!(size_of::<PolicyCell>() == 32 && align_of::<PolicyCell>() == 32);
 };
 
@@ -68,7 +78,7 @@ impl Layout {
     fn size(&self) -> usize {
         let bytes = size_of::<Head>()
             + self.tallies * size_of::<Tally>()
-            + self.limits * size_of::<LimitCell>()
+            + self.limits * (size_of::<LimitCell>() + size_of::<Account>())
             + self.policies * size_of::<PolicyCell>();
         bytes / size_of::<Slot>() + self.slots + 2
     }
@@ -128,6 +138,8 @@ pub(crate) fn carve<'m>(
         // SAFETY: as above.
         limits: unsafe { cursor.take(layout.limits) },
         // SAFETY: as above.
+        accounts: unsafe { cursor.take(layout.limits) },
+        // SAFETY: as above.
         policies: unsafe { cursor.take(layout.policies) },
         slots: {
             cursor.align();
@@ -178,6 +190,8 @@ unsafe impl Zeroable for Head {}
 unsafe impl Zeroable for Tally {}
 // SAFETY: as above.
 unsafe impl Zeroable for LimitCell {}
+// SAFETY: as above.
+unsafe impl Zeroable for Account {}
 // SAFETY: as above.
 unsafe impl Zeroable for PolicyCell {}
 // SAFETY: as above.

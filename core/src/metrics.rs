@@ -1,8 +1,10 @@
 //! What a gate counts, and what its table holds.
 use portable_atomic::{AtomicU64, Ordering};
 
+use crate::call::Reason;
+use crate::concurrency::Glance;
 use crate::config::MAX_RULES;
-use crate::gate::Reason;
+use crate::quota::Cycle;
 
 /// Threads count in different places, so that they don't contend for a cache line. Targets with
 /// one core have nothing to spread.
@@ -37,6 +39,80 @@ pub struct Stats {
     pub claimed: u64,
     /// Those that hold nothing.
     pub empty: u64,
+}
+
+/// What a concurrency limit looks like at one instant, over all its states, and what was counted
+/// since the gate was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Guards {
+    /// How many calls hold a place.
+    pub in_flight: u64,
+    /// How many breakers are open.
+    pub open: u64,
+    /// How many breakers are half-open.
+    pub half_open: u64,
+    /// How often a breaker opened.
+    pub trips: u64,
+    /// How many permits were settled after their lease.
+    pub lapsed: u64,
+}
+
+impl Guards {
+    pub(crate) fn add(&mut self, glance: Glance) {
+        self.in_flight = self.in_flight.wrapping_add(glance.in_flight.into());
+        self.open = self.open.wrapping_add(glance.is_open.into());
+        self.half_open = self.half_open.wrapping_add(glance.is_half_open.into());
+    }
+}
+
+/// What is kept of a limit beside its settings.
+#[repr(C, align(32))]
+pub(crate) struct Account {
+    /// Of a quota: the window that the host has set, its start above its length; 0 where it has
+    /// set none.
+    window: AtomicU64,
+    /// Of a concurrency limit: how often a breaker opened.
+    trips: AtomicU64,
+    /// Of a concurrency limit: permits that were settled after their lease.
+    lapsed: AtomicU64,
+}
+
+const LENGTH_BITS: u32 = 29;
+const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+
+impl Account {
+    /// Sets the window, unless a later one is set already. `None` where it is out of range.
+    pub(crate) fn set_window(&self, start_s: u64, end_s: u64) -> Option<()> {
+        let length_s = end_s.checked_sub(start_s)?;
+        if length_s == 0 || length_s > LENGTH_MASK || start_s >> (u64::BITS - LENGTH_BITS) != 0 {
+            return None;
+        }
+        // Relaxed: the window is one word, and nothing else is published by it.
+        self.window.fetch_max(start_s << LENGTH_BITS | length_s, Ordering::Relaxed);
+        Some(())
+    }
+
+    /// The window that was set and, where nothing else is known, those before and after it.
+    pub(crate) fn cycle(&self) -> Cycle {
+        let window = self.window.load(Ordering::Relaxed);
+        Cycle::new(window & LENGTH_MASK, window >> LENGTH_BITS).unwrap_or(Cycle::DAYS)
+    }
+
+    // Relaxed: counts order nothing.
+
+    pub(crate) fn count_trip(&self) {
+        self.trips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_lapsed(&self) {
+        self.lapsed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn guards(&self) -> Guards {
+        let (trips, lapsed) =
+            (self.trips.load(Ordering::Relaxed), self.lapsed.load(Ordering::Relaxed));
+        Guards { trips, lapsed, ..Guards::default() }
+    }
 }
 
 #[derive(Clone, Copy)]

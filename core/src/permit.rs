@@ -2,7 +2,8 @@
 use core::fmt;
 use portable_atomic::{AtomicU32, Ordering};
 
-use crate::gate::Call;
+use crate::call::Call;
+use crate::config::MAX_RULES;
 use crate::key::Key;
 
 /// What became of a call.
@@ -24,8 +25,11 @@ pub enum Outcome {
 pub enum Settled {
     /// It took effect.
     Now,
-    /// The permit had been settled before; nothing was done.
+    /// The permit had been settled before, or is [none](Permit::EMPTY); nothing was done.
     Already,
+    /// It came after the lease: the call's place had been taken for lost, and given to others. Of
+    /// that limit nothing was changed.
+    Lapsed,
 }
 
 /// What an admitted call holds until it is settled: plain data, of which a host keeps one copy.
@@ -39,9 +43,30 @@ pub struct Permit {
     fingerprint: u32,
     /// The gate's when the call was admitted: a limit that was changed since takes nothing back.
     pub(crate) revision: u32,
+    /// Whether there are marks.
+    is_marked: u32,
     pub(crate) call: Call,
     /// When the call was charged.
     pub(crate) stamp_ns: u64,
+    marks: [u64; MAX_RULES],
+}
+
+/// Of each rule of a call's policy, what its limit needs to know of the charge; 0 where that is
+/// nothing.
+pub(crate) struct Marks {
+    any: u32,
+    marks: [u64; MAX_RULES],
+}
+
+impl Marks {
+    pub(crate) const NONE: Self = Self { any: 0, marks: [0; MAX_RULES] };
+
+    pub(crate) fn set(&mut self, rule: u8, mark: u64) {
+        if let Some(slot) = self.marks.get_mut(usize::from(rule)) {
+            *slot = mark;
+            self.any = 1;
+        }
+    }
 }
 
 const HELD: u32 = 1;
@@ -57,12 +82,35 @@ impl Permit {
         state: AtomicU32::new(0),
         fingerprint: 0,
         revision: 0,
+        is_marked: 0,
         call: Call { caller: Key::ABSENT, tool: Key::ABSENT, cost: 0, reserve: 0, policy: 0 },
         stamp_ns: 0,
+        marks: [0; MAX_RULES],
     };
 
-    pub(crate) fn new(fingerprint: u32, revision: u32, call: &Call, stamp_ns: u64) -> Self {
-        Self { state: AtomicU32::new(HELD), fingerprint, revision, call: *call, stamp_ns }
+    #[inline]
+    pub(crate) fn new(
+        fingerprint: u32,
+        revision: u32,
+        call: &Call,
+        stamp_ns: u64,
+        Marks { any: is_marked, marks }: Marks,
+    ) -> Self {
+        let state = AtomicU32::new(HELD);
+        Self { state, fingerprint, revision, is_marked, call: *call, stamp_ns, marks }
+    }
+
+    pub(crate) fn has_marks(&self) -> bool {
+        self.is_marked != 0
+    }
+
+    pub(crate) fn mark(&self, rule: u8) -> u64 {
+        self.marks.get(usize::from(rule)).copied().unwrap_or(0)
+    }
+
+    /// Whether this is what a refused call holds.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fingerprint == 0 && self.state.load(Ordering::Relaxed) == 0
     }
 
     /// Whether this can be a permit of that gate: garbage mostly can't.

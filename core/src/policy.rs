@@ -27,11 +27,11 @@ impl Scope {
         }
     }
 
-    const fn needs_caller(self) -> bool {
+    pub(crate) const fn needs_caller(self) -> bool {
         matches!(self, Self::Caller | Self::CallerTool)
     }
 
-    const fn needs_tool(self) -> bool {
+    pub(crate) const fn needs_tool(self) -> bool {
         matches!(self, Self::Tool | Self::CallerTool)
     }
 }

@@ -99,6 +99,7 @@ impl Rate {
         tat.min(ticks(now_ns) + self.tau)
     }
 
+    #[inline]
     pub(crate) fn level(&self, tat: u128, now_ns: u64) -> Level {
         let now = ticks(now_ns);
         let room = (now + self.tau).saturating_sub(tat.max(now));

@@ -7,7 +7,9 @@
 use portable_atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::config::{ConfigError, Field};
-use crate::limit::{Compiled, Kind, WORDS, kind_of};
+use crate::limit::{Compiled, WORDS, rate_of, switched_off};
+use crate::rate::Rate;
+use crate::time::Rest;
 
 #[repr(C, align(32))]
 pub(crate) struct LimitCell {
@@ -17,9 +19,26 @@ pub(crate) struct LimitCell {
 /// A limit as it was at one revision.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting {
-    pub(crate) limit: Compiled,
+    words: [u64; WORDS],
+}
+
+impl Setting {
+    /// The rate limit that it is, if it is one and not off. Apart from the rest, so that deciding
+    /// by a rate limit alone, which most calls do, costs nothing for the other kinds.
+    #[inline]
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        rate_of(&self.words)
+    }
+
+    pub(crate) fn limit(&self) -> Compiled {
+        Compiled::from_words(&self.words)
+    }
+
     /// The revision in which the limit was last changed.
-    pub(crate) changed_at: u32,
+    pub(crate) fn changed_at(&self) -> u32 {
+        let [head, ..] = self.words;
+        (head >> 32) as u32
+    }
 }
 
 /// Whether revision `a` came after `b`, with wrap-around.
@@ -66,36 +85,36 @@ impl<'m> Settings<'m> {
         // Acquire: pairs with the Release fence in `write`. Whoever read a word of a later change
         // so reads a later revision as well.
         fence(Ordering::Acquire);
-        let [head, ..] = words;
-        let changed_at = (head >> 32) as u32;
-        (self.revision.load(Ordering::Relaxed) == revision)
-            .then(|| Setting { limit: Compiled::from_words(&words), changed_at })
+        (self.revision.load(Ordering::Relaxed) == revision).then_some(Setting { words })
     }
 
-    /// How the entries of a limit are to be read. This never changes once there are entries.
-    pub(crate) fn kind(&self, limit: u8) -> Kind {
-        let Some(cell) = self.cells.get(usize::from(limit)) else { return Kind::None };
-        let [head, ..] = version(cell, self.revision());
-        kind_of(head.load(Ordering::Relaxed))
+    /// How the entries of a limit are to be read, also while it is off. Of this, only what may
+    /// change at any moment can be of two settings: a kind and a lease are for ever.
+    #[cold]
+    pub(crate) fn kept(&self, limit: u8) -> Compiled {
+        let Some(cell) = self.cells.get(usize::from(limit)) else { return Compiled::Off };
+        Compiled::kept(&load(version(cell, self.revision())))
+    }
+
+    /// When an entry of a limit is at rest.
+    pub(crate) fn rest(&self, limit: u8, payload: u128) -> Rest {
+        self.kept(limit).rest(payload)
     }
 
     /// Writes the limits of a gate that no other thread knows yet.
     pub(crate) fn init(&self, limits: impl Iterator<Item = Compiled>) {
         for (cell, limit) in self.cells.iter().zip(limits) {
-            store(version(cell, self.revision()), limit.to_words(limit.kind()));
+            store(version(cell, self.revision()), limit.to_words());
         }
     }
 
     /// Puts another limit in force. Not by two threads at once.
     pub(crate) fn write(&self, limit: u8, changed: &Compiled) -> Result<(), ConfigError> {
+        let blame = |field| ConfigError { limit: Some(limit), ..ConfigError::of(field) };
         if usize::from(limit) >= self.cells.len() {
-            return Err(ConfigError { limit: Some(limit), ..ConfigError::of(Field::RuleLimit) });
+            return Err(blame(Field::RuleLimit));
         }
-        let kind = match (self.kind(limit), changed.kind()) {
-            (kind, Kind::None) | (Kind::None, kind) => kind,
-            (old, new) if old == new => old,
-            _ => return Err(ConfigError { limit: Some(limit), ..ConfigError::of(Field::Kind) }),
-        };
+        changed.may_follow(&self.kept(limit)).map_err(blame)?;
         let revision = self.revision.load(Ordering::Relaxed);
         let next = revision.wrapping_add(1);
         // Release: pairs with the Acquire fence in `read`. A reader of anything that is written
@@ -103,7 +122,10 @@ impl<'m> Settings<'m> {
         fence(Ordering::Release);
         for (n, cell) in self.cells.iter().enumerate() {
             let words = if n == usize::from(limit) {
-                let mut words = changed.to_words(kind);
+                let mut words = match changed {
+                    Compiled::Off => switched_off(load(version(cell, revision))),
+                    _ => changed.to_words(),
+                };
                 let [head, ..] = &mut words;
                 *head |= u64::from(next) << 32;
                 words

@@ -4,11 +4,18 @@
 //! steps and the model it was checked by, is in ARCHITECTURE.md ("The table"); the names are the
 //! same here and there. What a state means is none of the table's business, except when it comes
 //! to rest.
-use portable_atomic::{AtomicU64, AtomicU128, Ordering, fence};
+mod horizons;
+mod vacancy;
+mod word;
 
-use crate::key::{EntryKey, GROUP_SLOTS, STORED_BITS};
-use crate::limit::Kind;
+use portable_atomic::{AtomicU128, Ordering, fence};
+
+use crate::key::{EntryKey, GROUP_SLOTS};
 use crate::settings::Settings;
+use crate::time::{Rest, Time};
+pub(crate) use horizons::Horizons;
+use vacancy::Vacancy;
+use word::{FRESH, Phase, Word, generation_of, limit_of, not_older};
 
 /// A place for one state. All zero is an empty slot.
 #[repr(C, align(32))]
@@ -24,79 +31,6 @@ pub struct Slot {
 /// may wait for another, and its memory can't be shared between processes.
 pub fn is_lock_free() -> bool {
     AtomicU128::is_lock_free()
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Empty = 0,
-    /// Taken by a thread that is about to write the key word.
-    Claimed = 1,
-    /// An entry that is not charged yet, and nobody's in particular: whoever makes it live does
-    /// so with its own charge.
-    Join = 2,
-    Live = 3,
-}
-
-const PAYLOAD_BITS: u32 = 102;
-const GENERATION_BITS: u32 = 24;
-const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
-const PAYLOAD_MASK: u128 = (1 << PAYLOAD_BITS) - 1;
-const TAG_MASK: u128 = (1 << (128 - GENERATION_BITS)) - 1;
-
-/// The payload of an entry that nobody has charged: of every kind of limit, the state at rest.
-const FRESH: u128 = 0;
-
-/// A state word, taken apart on demand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Word(u128);
-
-impl Word {
-    fn new(phase: Phase, generation: u32, payload: u128) -> Self {
-        Self(
-            (phase as u128) << 126
-                | u128::from(generation & GENERATION_MASK) << PAYLOAD_BITS
-                | payload & PAYLOAD_MASK,
-        )
-    }
-
-    fn phase(self) -> Phase {
-        match self.0 >> 126 {
-            0 => Phase::Empty,
-            1 => Phase::Claimed,
-            2 => Phase::Join,
-            _ => Phase::Live,
-        }
-    }
-
-    fn is_entry(self) -> bool {
-        self.0 >> 127 == 1
-    }
-
-    fn generation(self) -> u32 {
-        (self.0 >> PAYLOAD_BITS) as u32 & GENERATION_MASK
-    }
-
-    fn next_generation(self) -> u32 {
-        (self.generation() + 1) & GENERATION_MASK
-    }
-
-    fn payload(self) -> u128 {
-        self.0 & PAYLOAD_MASK
-    }
-
-    /// The key word of the entry `tag` in this state's generation.
-    fn keyword(self, tag: u128) -> u128 {
-        u128::from(self.generation()) << (128 - GENERATION_BITS) | tag
-    }
-
-    fn emptied(self) -> Self {
-        Self::new(Phase::Empty, self.next_generation(), 0)
-    }
-}
-
-/// Whether generation `a` is not older than `b`, with wrap-around.
-fn not_older(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b) & GENERATION_MASK < 1 << (GENERATION_BITS - 1)
 }
 
 /// What an operation makes of an entry's payload.
@@ -126,28 +60,10 @@ enum Pass<T> {
     Retry,
 }
 
-/// A slot that may be taken.
-struct Vacancy {
-    index: usize,
-    word: Word,
-    /// When the entry at rest that is there came to rest.
-    rested_ns: Option<u64>,
-}
-
-impl Vacancy {
-    /// Whether it had better be taken than `other`: nothing before an entry at rest, whose caller
-    /// may come again, and of those the one that came to rest first.
-    fn is_better_than(&self, other: &Self) -> bool {
-        self.rested_ns < other.rested_ns
-    }
-}
-
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'m> {
     pub(crate) slots: &'m [Slot],
-    /// The latest time at which an entry that lost its slot had come to rest. It can't run ahead
-    /// of a time that was really stored, whatever times callers pass.
-    pub(crate) horizon: &'m AtomicU64,
+    pub(crate) horizons: &'m Horizons,
     pub(crate) settings: Settings<'m>,
 }
 
@@ -157,10 +73,6 @@ const PASSES_MAX: u32 = 64;
 
 /// Attempts on one live entry in one pass. Each that fails is a success of another thread.
 const ATTEMPTS_MAX: u32 = 1 << 16;
-
-/// After this long a thread that claimed a slot is taken for stopped. For liveness only: taking
-/// over is safe at any moment.
-const GRACE_NS: u64 = 1_000_000_000;
 
 impl Table<'_> {
     /// Has the processor fetch the slots where `key`'s entry is likeliest, both at once: a miss of
@@ -180,20 +92,20 @@ impl Table<'_> {
         }
     }
 
-    /// Runs `step` on the payload of `key`'s entry at `now_ns`, or on a fresh payload where it has
+    /// Runs `step` on the payload of `key`'s entry at that time, or on a fresh payload where it has
     /// none, and makes the entry where that is called for.
     #[inline]
     pub(crate) fn charge<T>(
         &self,
         key: &EntryKey,
-        now_ns: u64,
-        mut step: impl FnMut(u128, u64) -> Step<T>,
+        time: Time,
+        mut step: impl FnMut(u128, Time) -> Step<T>,
     ) -> Charge<T> {
         // What nearly every call comes to, in line: a live entry, changed at the first attempt.
         if let Some((index, word)) = self.find(key)
             && word.phase() == Phase::Live
         {
-            match step(word.payload(), now_ns) {
+            match step(word.payload(), time) {
                 Step::Keep(done) => return Charge::Done(done),
                 Step::Write(payload, done) => {
                     let new = Word::new(Phase::Live, word.generation(), payload);
@@ -203,7 +115,7 @@ impl Table<'_> {
                 }
             }
         }
-        self.charge_anyhow(key, now_ns, &mut step)
+        self.charge_anyhow(key, time, &mut step)
     }
 
     #[cold]
@@ -211,21 +123,21 @@ impl Table<'_> {
     fn charge_anyhow<T>(
         &self,
         key: &EntryKey,
-        now_ns: u64,
-        step: &mut impl FnMut(u128, u64) -> Step<T>,
+        time: Time,
+        step: &mut impl FnMut(u128, Time) -> Step<T>,
     ) -> Charge<T> {
         for _ in 0..PASSES_MAX {
             let pass = match self.find(key) {
                 Some((index, word)) if word.phase() == Phase::Live => {
-                    self.change(index, word, |payload| step(payload, now_ns))
+                    self.change(index, word, |payload| step(payload, time))
                 }
                 // Also where the entry is joining, so that an operation which would not change it
                 // leaves it to those that would.
-                found => match step(FRESH, now_ns) {
+                found => match step(FRESH, time) {
                     Step::Keep(done) => return Charge::Done(done),
                     Step::Write(..) => match found {
-                        Some((index, word)) => self.confirm(key, index, word, now_ns, step),
-                        None => self.insert(key, now_ns, step),
+                        Some((index, word)) => self.confirm(key, index, word, time, step),
+                        None => self.insert(key, time, step),
                     },
                 },
             };
@@ -260,11 +172,11 @@ impl Table<'_> {
 
     /// The payload of `key`'s entry, or a fresh one; and whether there is room for an entry, or in
     /// how many nanoseconds there will be.
-    pub(crate) fn look(&self, key: &EntryKey, now_ns: u64) -> (u128, Result<(), u64>) {
+    pub(crate) fn look(&self, key: &EntryKey, time: Time) -> (u128, Result<(), u64>) {
         match self.find(key) {
             Some((_, word)) if word.phase() == Phase::Live => (word.payload(), Ok(())),
             Some(_) => (FRESH, Ok(())),
-            None => (FRESH, self.pick(key, now_ns).map(drop)),
+            None => (FRESH, self.pick(key, time).map(drop)),
         }
     }
 
@@ -283,16 +195,30 @@ impl Table<'_> {
         }
     }
 
-    /// How many slots hold a live entry, one at rest at `now_ns`, a claim, nothing.
-    pub(crate) fn census(&self, now_ns: u64) -> crate::metrics::Stats {
+    /// Shows each live entry of `limit`.
+    pub(crate) fn each(&self, limit: u8, mut show: impl FnMut(u128)) {
+        for index in 0..self.slots.len() {
+            match self.entry(index) {
+                Some((word, keyword))
+                    if word.phase() == Phase::Live && limit_of(keyword) == limit =>
+                {
+                    show(word.payload());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// How many slots hold a live entry, one at rest by then, a claim, nothing.
+    pub(crate) fn census(&self, time: Time) -> crate::metrics::Stats {
         let mut stats = crate::metrics::Stats { slots: self.slots.len() as u64, ..<_>::default() };
         for index in 0..self.slots.len() {
             let word = self.state(index);
             let of = match word.phase() {
                 Phase::Empty => &mut stats.empty,
                 Phase::Claimed | Phase::Join => &mut stats.claimed,
-                Phase::Live => match self.at_rest_from_ns(index, word) {
-                    Some(from_ns) if from_ns <= now_ns => &mut stats.at_rest,
+                Phase::Live => match self.rest_of(index, word) {
+                    Some(rest) if rest.wait_ns(time) == 0 => &mut stats.at_rest,
                     _ => &mut stats.live,
                 },
             };
@@ -394,28 +320,29 @@ impl Table<'_> {
     fn insert<T>(
         &self,
         key: &EntryKey,
-        now_ns: u64,
-        step: &mut impl FnMut(u128, u64) -> Step<T>,
+        time: Time,
+        step: &mut impl FnMut(u128, Time) -> Step<T>,
     ) -> Pass<T> {
-        let Vacancy { index, word, rested_ns } = match self.pick(key, now_ns) {
+        let Vacancy { index, word, rest, .. } = match self.pick(key, time) {
             Ok(vacancy) => vacancy,
             Err(retry_after_ns) => return Pass::Full { retry_after_ns },
         };
-        if let Some(rested_ns) = rested_ns {
+        if let Some(rest) = rest {
             // Before the entry at rest loses its slot: whoever starts its key again, having seen
-            // no entry of it, sees this. Relaxed: the swap of the state publishes it.
-            self.horizon.fetch_max(rested_ns, Ordering::Relaxed);
+            // no entry of it, sees this.
+            self.horizons.raise(rest);
         }
-        let claim = Word::new(Phase::Claimed, word.next_generation(), u128::from(now_ns));
+        let stamp = u128::from(time.now_ns);
+        let claim = Word::new(Phase::Claimed, word.next_generation(), stamp);
         if self.swap(index, word, claim).is_err() || !self.write_keyword(index, claim, key.tag) {
             return Pass::Retry;
         }
-        let join = Word::new(Phase::Join, claim.generation(), u128::from(now_ns));
+        let join = Word::new(Phase::Join, claim.generation(), stamp);
         // Publishes the key word; not a plain store, for the slot may have been taken over.
         if self.swap(index, claim, join).is_err() {
             return Pass::Retry;
         }
-        self.confirm(key, index, join, now_ns, step)
+        self.confirm(key, index, join, time, step)
     }
 
     /// Writes the key word for `claim`, unless the slot was taken over.
@@ -447,8 +374,8 @@ impl Table<'_> {
         key: &EntryKey,
         index: usize,
         join: Word,
-        now_ns: u64,
-        step: &mut impl FnMut(u128, u64) -> Step<T>,
+        time: Time,
+        step: &mut impl FnMut(u128, Time) -> Step<T>,
     ) -> Pass<T> {
         // Of two entries of one key that are joining, at least one thread must see the other's:
         // each scan below comes after the JOIN that it is for, in one order of all fences.
@@ -476,9 +403,7 @@ impl Table<'_> {
         // Acquire: pairs with the Release in `write_keyword`. An entry that the scan took for gone
         // since its key word was of a later generation was reclaimed before that was written.
         fence(Ordering::Acquire);
-        // Read after the scan. Relaxed: the states and key words that were scanned publish it.
-        let stamp_ns = now_ns.max(self.horizon.load(Ordering::Relaxed));
-        match step(FRESH, stamp_ns) {
+        match step(FRESH, self.horizons.past(time)) {
             Step::Keep(done) => {
                 let _ = self.swap(index, join, join.emptied());
                 Pass::Done(done)
@@ -493,75 +418,11 @@ impl Table<'_> {
         }
     }
 
-    /// The slot that a new entry of `key` goes to: an empty one in the emptier of its groups, as
-    /// near as can be to its preferred place, or else the one whose entry has been at rest for
-    /// longest. Where there is none, the nanoseconds until there is.
-    fn pick(&self, key: &EntryKey, now_ns: u64) -> Result<Vacancy, u64> {
-        let [first, second] = key.groups;
-        let [first_place, second_place] = key.places;
-        let first = self.survey(first, first_place, now_ns);
-        let second = self.survey(second, second_place, now_ns);
-        let wait_ns = first.wait_ns.min(second.wait_ns);
-        let (near, far) =
-            if second.taken < first.taken { (second, first) } else { (first, second) };
-        match (near.vacancy, far.vacancy) {
-            (Some(near), Some(far)) => Ok(if far.is_better_than(&near) { far } else { near }),
-            (near, far) => near.or(far).ok_or(wait_ns),
-        }
-    }
-
-    /// How many nanoseconds until a place for `key` is free that none of `others` has.
-    pub(crate) fn wait_beside(&self, key: &EntryKey, others: &[EntryKey], now_ns: u64) -> u64 {
-        candidates(key)
-            .filter(|&index| others.iter().all(|other| self.entry_of(other, index).is_none()))
-            .map(|index| self.wait(index, self.state(index), now_ns).0)
-            .fold(u64::MAX, u64::min)
-            .max(1)
-    }
-
-    /// How many nanoseconds slot `index`, in that state, stays taken; and of an entry at rest, since
-    /// when it is.
-    fn wait(&self, index: usize, word: Word, now_ns: u64) -> (u64, Option<u64>) {
-        match word.phase() {
-            Phase::Empty => (0, None),
-            // A claim from far ahead is as good as an old one: its thread's clock is wrong.
-            Phase::Claimed | Phase::Join => {
-                let age_ns = now_ns.abs_diff(word.payload() as u64);
-                (GRACE_NS.saturating_sub(age_ns), None)
-            }
-            Phase::Live => match self.at_rest_from_ns(index, word) {
-                Some(from_ns) => (from_ns.saturating_sub(now_ns), Some(from_ns)),
-                // Another entry has just come here.
-                None => (1, None),
-            },
-        }
-    }
-
-    /// Looks through one group for a slot that may be taken.
-    fn survey(&self, group: usize, place: usize, now_ns: u64) -> Survey {
-        let mut survey = Survey { taken: 0, wait_ns: u64::MAX, vacancy: None };
-        for n in 0..GROUP_SLOTS {
-            let index = group | place ^ n;
-            let word = self.state(index);
-            let (wait_ns, rested_ns) = self.wait(index, word, now_ns);
-            if wait_ns > 0 {
-                survey.taken += 1;
-                survey.wait_ns = survey.wait_ns.min(wait_ns);
-            } else {
-                let vacancy = Vacancy { index, word, rested_ns };
-                if survey.vacancy.as_ref().is_none_or(|best| vacancy.is_better_than(best)) {
-                    survey.vacancy = Some(vacancy);
-                }
-            }
-        }
-        survey
-    }
-
     /// When the live entry in slot `index` comes to rest, if its state is still `word`.
-    fn at_rest_from_ns(&self, index: usize, word: Word) -> Option<u64> {
+    fn rest_of(&self, index: usize, word: Word) -> Option<Rest> {
         let keyword = self.slots.get(index)?.keyword.load(Ordering::Relaxed); // as in `entry_of`
-        let kind: Kind = self.settings.kind(limit_of(keyword));
-        (generation_of(keyword) == word.generation()).then(|| kind.at_rest_from_ns(word.payload()))
+        (generation_of(keyword) == word.generation())
+            .then(|| self.settings.rest(limit_of(keyword), word.payload()))
     }
 }
 
@@ -571,23 +432,6 @@ fn candidates(key: &EntryKey) -> impl Iterator<Item = usize> + use<> {
     (0..GROUP_SLOTS)
         .map(move |n| first.wrapping_add(n))
         .chain((0..GROUP_SLOTS).map(move |n| second.wrapping_add(n)))
-}
-
-struct Survey {
-    /// How many slots can't be taken.
-    taken: usize,
-    /// How long until the first of those can.
-    wait_ns: u64,
-    /// The slot that had best be taken.
-    vacancy: Option<Vacancy>,
-}
-
-fn generation_of(keyword: u128) -> u32 {
-    (keyword >> (128 - GENERATION_BITS)) as u32
-}
-
-fn limit_of(keyword: u128) -> u8 {
-    ((keyword & TAG_MASK) >> STORED_BITS) as u8
 }
 
 #[cfg(test)]

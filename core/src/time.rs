@@ -26,6 +26,36 @@ impl Time {
     }
 }
 
+/// From when on a state is at rest, by the clock that it goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// By [`Time::now_ns`].
+    Monotonic { from_ns: u64 },
+    /// By [`Time::unix_ns`].
+    Unix { from_ns: u64 },
+}
+
+impl Rest {
+    /// How long it is until then.
+    pub(crate) fn wait_ns(self, time: Time) -> u64 {
+        let (from_ns, now_ns) = self.both(time);
+        from_ns.saturating_sub(now_ns)
+    }
+
+    /// How long ago that was.
+    pub(crate) fn age_ns(self, time: Time) -> u64 {
+        let (from_ns, now_ns) = self.both(time);
+        now_ns.saturating_sub(from_ns)
+    }
+
+    fn both(self, time: Time) -> (u64, u64) {
+        match self {
+            Self::Monotonic { from_ns } => (from_ns, time.now_ns),
+            Self::Unix { from_ns } => (from_ns, time.unix_ns),
+        }
+    }
+}
+
 /// Nanoseconds as ticks.
 #[inline]
 pub(crate) const fn ticks(ns: u64) -> u128 {

@@ -1,6 +1,7 @@
 //! Configurations, from C's form to the core's.
 use callgate_core::{
-    Config, ConfigError, Limit, MAX_LIMITS, MAX_POLICIES, MAX_RULES, RateLimit, Rule, Scope,
+    ConcurrencyLimit, Config, ConfigError, Limit, MAX_LIMITS, MAX_POLICIES, MAX_RULES, Quota,
+    RateLimit, Rule, Scope, Windows,
 };
 
 use crate::pointers::{get, get_many};
@@ -79,15 +80,72 @@ pub(crate) unsafe fn with_config<T>(
 
 impl callgate_limit {
     pub(crate) fn to_core(&self) -> Result<Limit> {
-        if self.reserved_0 != 0 || self.reserved != [0; 8] {
+        if self.reserved_0 != 0 || self.reserved != 0 {
             return Err(CALLGATE_RESERVED_NOT_ZERO);
         }
-        let Self { count, period_ns, burst, .. } = *self;
         match self.kind {
             CALLGATE_KIND_OFF => Ok(Limit::Off),
-            CALLGATE_KIND_RATE => Ok(Limit::Rate(RateLimit { count, period_ns, burst })),
+            CALLGATE_KIND_RATE if self.is_guard() || self.is_quota() => {
+                Err(CALLGATE_RESERVED_NOT_ZERO)
+            }
+            CALLGATE_KIND_CONCURRENCY if self.is_rate() || self.is_quota() => {
+                Err(CALLGATE_RESERVED_NOT_ZERO)
+            }
+            CALLGATE_KIND_QUOTA if self.is_rate() || self.is_guard() => {
+                Err(CALLGATE_RESERVED_NOT_ZERO)
+            }
+            CALLGATE_KIND_RATE => {
+                let Self { count, period_ns, burst, .. } = *self;
+                Ok(Limit::Rate(RateLimit { count, period_ns, burst }))
+            }
+            CALLGATE_KIND_CONCURRENCY => Ok(Limit::Concurrency(ConcurrencyLimit {
+                max_in_flight: self.max_in_flight,
+                lease_ns: self.lease_ns,
+                reject_trip: self.reject_trip,
+                failure_trip: self.failure_trip,
+                cooldown_ns: self.cooldown_ns,
+                half_open_probes: self.half_open_probes,
+            })),
+            CALLGATE_KIND_QUOTA => self.to_quota(),
             _ => Err(CALLGATE_CONFIG_KIND),
         }
+    }
+
+    fn to_quota(&self) -> Result<Limit> {
+        let Self { limit, period_s, anchor_unix_s, must_seed, .. } = *self;
+        if must_seed > 1 {
+            return Err(CALLGATE_CONFIG_MUST_SEED);
+        }
+        let windows = match period_s {
+            0 if anchor_unix_s != 0 => return Err(CALLGATE_CONFIG_PERIOD_S),
+            0 => Windows::ByHost,
+            _ => Windows::Every { period_s, anchor_unix_s },
+        };
+        Ok(Limit::Quota(Quota { limit, windows, must_seed: must_seed == 1 }))
+    }
+
+    /// Whether a field of a rate limit is filled in; and so on.
+    fn is_rate(&self) -> bool {
+        self.count | self.period_ns | self.burst != 0
+    }
+
+    fn is_guard(&self) -> bool {
+        let trips = self.reject_trip | self.failure_trip | self.half_open_probes;
+        trips | self.max_in_flight != 0 || self.lease_ns | self.cooldown_ns != 0
+    }
+
+    fn is_quota(&self) -> bool {
+        self.limit | self.period_s != 0 || self.anchor_unix_s != 0 || self.must_seed != 0
+    }
+}
+
+pub(crate) fn scope_of(scope: u32) -> Result<Scope> {
+    match scope {
+        CALLGATE_SCOPE_CALLER => Ok(Scope::Caller),
+        CALLGATE_SCOPE_TOOL => Ok(Scope::Tool),
+        CALLGATE_SCOPE_CALLER_TOOL => Ok(Scope::CallerTool),
+        CALLGATE_SCOPE_SHARED => Ok(Scope::Shared),
+        _ => Err(CALLGATE_CONFIG_SCOPE),
     }
 }
 
@@ -102,13 +160,7 @@ impl callgate_policy {
         }
         for (rule, raw) in rules.iter_mut().zip(&self.rules).take(count) {
             let limit = u8::try_from(raw.limit).map_err(|_| CALLGATE_CONFIG_RULE_LIMIT)?;
-            let scope = match raw.scope {
-                CALLGATE_SCOPE_CALLER => Scope::Caller,
-                CALLGATE_SCOPE_TOOL => Scope::Tool,
-                CALLGATE_SCOPE_CALLER_TOOL => Scope::CallerTool,
-                CALLGATE_SCOPE_SHARED => Scope::Shared,
-                _ => return Err(CALLGATE_CONFIG_SCOPE),
-            };
+            let scope = scope_of(raw.scope)?;
             *rule = Rule { limit, scope };
         }
         Ok(rules.get(..count).unwrap_or(&[]))

@@ -11,8 +11,15 @@ use callgate_core::{CallError, ClockError, ConfigError, Field};
 pub enum callgate_status {
     /// It is done.
     CALLGATE_OK = 0,
-    /// The permit had been settled before; nothing was done.
+    /// The permit had been settled before, or is the empty one of a refused call; nothing was done.
     CALLGATE_ALREADY_SETTLED = 1,
+    /// The permit was settled after its lease: the call's place had been taken for lost. Of that
+    /// limit nothing was changed.
+    CALLGATE_LAPSED = 2,
+    /// The quota had been told before, for this caller and window; nothing was done.
+    CALLGATE_ALREADY_SEEDED = 3,
+    /// There is no place for the state of a new caller; nothing was done.
+    CALLGATE_TABLE_FULL = 4,
 
     /// A pointer that may not be NULL is NULL.
     CALLGATE_NULL_POINTER = 16,
@@ -44,6 +51,10 @@ pub enum callgate_status {
     CALLGATE_UNKNOWN_DOMAIN = 29,
     /// The identity is empty: it would be one that all strangers share.
     CALLGATE_EMPTY_IDENTITY = 30,
+    /// `limit` is not the index of a quota, or of one whose windows are its own.
+    CALLGATE_NOT_A_QUOTA = 31,
+    /// `end_unix_s` must be 1 to 2^29-1 s after `start_unix_s`, which must be below 2^35.
+    CALLGATE_BAD_WINDOW = 32,
 
     /// `capacity` must be 1 to 67,108,864 callers.
     CALLGATE_CONFIG_CAPACITY = 64,
@@ -71,6 +82,25 @@ pub enum callgate_status {
     CALLGATE_CONFIG_BURST = 75,
     /// The memory is shorter than `callgate_size` says.
     CALLGATE_CONFIG_MEMORY = 76,
+    /// `max_in_flight` must be 1 to 4095 calls.
+    CALLGATE_CONFIG_MAX_IN_FLIGHT = 77,
+    /// `lease_ns` must be 1 ms to 2^61 ns, and stay what it was.
+    CALLGATE_CONFIG_LEASE = 78,
+    /// `reject_trip` must be at most 63.
+    CALLGATE_CONFIG_REJECT_TRIP = 79,
+    /// `failure_trip` must be at most 63.
+    CALLGATE_CONFIG_FAILURE_TRIP = 80,
+    /// `cooldown_ns` must be at most 2^61 ns and 50,000 leases, and at least 1 ms where there is a
+    /// trip.
+    CALLGATE_CONFIG_COOLDOWN = 81,
+    /// `half_open_probes` must be at most 15.
+    CALLGATE_CONFIG_HALF_OPEN_PROBES = 82,
+    /// `limit` of a quota must be 1 to 2^47 units.
+    CALLGATE_CONFIG_LIMIT = 83,
+    /// `period_s` must be 1 to 2^33 s, or 0 without an anchor.
+    CALLGATE_CONFIG_PERIOD_S = 84,
+    /// `must_seed` must be 0 or 1.
+    CALLGATE_CONFIG_MUST_SEED = 85,
 }
 
 use callgate_status::*;
@@ -92,6 +122,15 @@ impl From<ConfigError> for callgate_status {
             Field::Burst => CALLGATE_CONFIG_BURST,
             Field::Memory => CALLGATE_CONFIG_MEMORY,
             Field::Now => CALLGATE_TIME_OUT_OF_RANGE,
+            Field::MaxInFlight => CALLGATE_CONFIG_MAX_IN_FLIGHT,
+            Field::LeaseNs => CALLGATE_CONFIG_LEASE,
+            Field::RejectTrip => CALLGATE_CONFIG_REJECT_TRIP,
+            Field::FailureTrip => CALLGATE_CONFIG_FAILURE_TRIP,
+            Field::CooldownNs => CALLGATE_CONFIG_COOLDOWN,
+            Field::HalfOpenProbes => CALLGATE_CONFIG_HALF_OPEN_PROBES,
+            Field::Limit => CALLGATE_CONFIG_LIMIT,
+            Field::PeriodS => CALLGATE_CONFIG_PERIOD_S,
+            Field::Window => CALLGATE_BAD_WINDOW,
             _ => CALLGATE_CONFIG_KIND,
         }
     }
@@ -104,6 +143,8 @@ impl From<CallError> for callgate_status {
             CallError::MissingCaller => CALLGATE_MISSING_CALLER,
             CallError::MissingTool => CALLGATE_MISSING_TOOL,
             CallError::TimeOutOfRange => CALLGATE_TIME_OUT_OF_RANGE,
+            CallError::UnknownLimit => CALLGATE_UNKNOWN_LIMIT,
+            CallError::NotAQuota => CALLGATE_NOT_A_QUOTA,
             _ => CALLGATE_UNKNOWN_PERMIT,
         }
     }
@@ -136,9 +177,12 @@ fn describe(status: i32) -> (&'static CStr, &'static CStr) {
     known.map_or((c"", c"unknown status"), |(_, field, sentence)| (field, sentence))
 }
 
-static TEXTS: [(callgate_status, &CStr, &CStr); 30] = [
+static TEXTS: [(callgate_status, &CStr, &CStr); 44] = [
     (CALLGATE_OK, c"", c"done"),
     (CALLGATE_ALREADY_SETTLED, c"", c"the permit had been settled before; nothing was done"),
+    (CALLGATE_LAPSED, c"", c"the permit was settled after its lease: its place was lost before"),
+    (CALLGATE_ALREADY_SEEDED, c"", c"the quota had been told before, for this caller and window"),
+    (CALLGATE_TABLE_FULL, c"", c"there is no place for the state of a new caller"),
     (CALLGATE_NULL_POINTER, c"", c"a pointer that may not be NULL is NULL"),
     (CALLGATE_MISALIGNED, c"", c"a pointer is not aligned for what it points to"),
     (
@@ -162,6 +206,12 @@ static TEXTS: [(callgate_status, &CStr, &CStr); 30] = [
     (CALLGATE_UNKNOWN_OUTCOME, c"outcome", c"outcome must be one of CALLGATE_OUTCOME_*, 1 to 4"),
     (CALLGATE_UNKNOWN_DOMAIN, c"domain", c"domain must be one of CALLGATE_DOMAIN_*, 1 or 2"),
     (CALLGATE_EMPTY_IDENTITY, c"identity", c"identity must have 1 or more bytes"),
+    (CALLGATE_NOT_A_QUOTA, c"limit", c"limit is not the index of a quota of the kind that is needed"),
+    (
+        CALLGATE_BAD_WINDOW,
+        c"end_unix_s",
+        c"end_unix_s must be 1 to 2^29-1 s after start_unix_s, which must be below 2^35",
+    ),
     (CALLGATE_CONFIG_CAPACITY, c"capacity", c"capacity must be 1 to 67108864 callers"),
     (CALLGATE_CONFIG_SECRET, c"secret", c"secret must be 16 random bytes, not all zero"),
     (CALLGATE_CONFIG_LIMITS, c"limit_count", c"limit_count must be 1 to 64"),
@@ -173,7 +223,7 @@ static TEXTS: [(callgate_status, &CStr, &CStr); 30] = [
     (
         CALLGATE_CONFIG_KIND,
         c"kind",
-        c"kind must be one of CALLGATE_KIND_*, 1 or 2, and a limit that has one can only be off",
+        c"kind must be one of CALLGATE_KIND_*, 1 to 4, and a limit that has one can only be off",
     ),
     (CALLGATE_CONFIG_COUNT, c"count", c"count must be 1 to 2^64-1 tokens"),
     (CALLGATE_CONFIG_PERIOD, c"period_ns", c"period_ns must be 1 to 2^64-1 ns"),
@@ -183,4 +233,21 @@ static TEXTS: [(callgate_status, &CStr, &CStr); 30] = [
         c"burst must be 1 or more tokens, and burst * period_ns / count at most 2^61 ns",
     ),
     (CALLGATE_CONFIG_MEMORY, c"memory", c"memory is shorter than callgate_size says"),
+    (CALLGATE_CONFIG_MAX_IN_FLIGHT, c"max_in_flight", c"max_in_flight must be 1 to 4095 calls"),
+    (
+        CALLGATE_CONFIG_LEASE,
+        c"lease_ns",
+        c"lease_ns must be 1 ms to 2^61 ns, and what it was when the gate was made",
+    ),
+    (CALLGATE_CONFIG_REJECT_TRIP, c"reject_trip", c"reject_trip must be 0 to 63, 0 for never"),
+    (CALLGATE_CONFIG_FAILURE_TRIP, c"failure_trip", c"failure_trip must be 0 to 63, 0 for never"),
+    (
+        CALLGATE_CONFIG_COOLDOWN,
+        c"cooldown_ns",
+        c"cooldown_ns must be at most 2^61 ns and 50,000 leases, and 1 ms or more where there is a trip",
+    ),
+    (CALLGATE_CONFIG_HALF_OPEN_PROBES, c"half_open_probes", c"half_open_probes must be 0 to 15"),
+    (CALLGATE_CONFIG_LIMIT, c"limit", c"limit must be 1 to 2^47 units"),
+    (CALLGATE_CONFIG_PERIOD_S, c"period_s", c"period_s must be 1 to 2^33 s, or 0 without an anchor"),
+    (CALLGATE_CONFIG_MUST_SEED, c"must_seed", c"must_seed must be 0 or 1"),
 ];

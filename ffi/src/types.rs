@@ -20,6 +20,12 @@ pub const CALLGATE_NO_LIMIT: u32 = u32::MAX;
 pub const CALLGATE_KIND_OFF: u32 = 1;
 /// A token bucket: `count`, `period_ns`, `burst`.
 pub const CALLGATE_KIND_RATE: u32 = 2;
+/// So many calls at once, and a breaker that opens when too many are refused or fail:
+/// `max_in_flight`, `lease_ns`, `reject_trip`, `failure_trip`, `cooldown_ns`, `half_open_probes`.
+pub const CALLGATE_KIND_CONCURRENCY: u32 = 3;
+/// So many units in each window of the calendar, for costs that are known only afterwards: `limit`,
+/// `period_s`, `anchor_unix_s`, `must_seed`.
+pub const CALLGATE_KIND_QUOTA: u32 = 4;
 
 /// One state for each caller.
 pub const CALLGATE_SCOPE_CALLER: u32 = 1;
@@ -75,8 +81,37 @@ pub struct callgate_limit {
     /// Of a rate: what a full bucket holds, 1 or more tokens. Filling it from empty must take at
     /// most 2^61 ns: `burst * period_ns / count`.
     pub burst: u64,
+    /// Of a concurrency limit: how many calls may be in flight at once, 1 to 4095.
+    pub max_in_flight: u32,
+    /// Of a concurrency limit: how many calls at a time probe the way after the cooldown, at most
+    /// 15. One that succeeds closes the breaker, one that fails opens it anew. 0: it is closed
+    /// after the cooldown.
+    pub half_open_probes: u32,
+    /// Of a concurrency limit: a call that is not settled gives its place back by itself, between
+    /// one and two of these later. 1 ms to 2^61 ns; it can't be reconfigured.
+    pub lease_ns: u64,
+    /// Of a concurrency limit: so many refusals in a row, with no call settled in between, open
+    /// the breaker; at most 63. 0: refusals never do.
+    pub reject_trip: u32,
+    /// Of a concurrency limit: so many calls in a row settled as failures open the breaker; at
+    /// most 63. 0: failures never do.
+    pub failure_trip: u32,
+    /// Of a concurrency limit: for how long the breaker is open, rounded up to whole milliseconds
+    /// when it opens. At least 1 ms where there is a trip; at most 2^61 ns and 50,000 leases.
+    pub cooldown_ns: u64,
+    /// Of a quota: units in a window, 1 to 2^47.
+    pub limit: u64,
+    /// Of a quota: how long each window is, in seconds, 1 to 2^33; a day has 86,400. 0: the host
+    /// sets the windows by `callgate_window_set`.
+    pub period_s: u64,
+    /// Of a quota with a period: when one of the windows begins, in seconds since the Unix epoch.
+    /// Midnight at an offset of h hours east of Greenwich is -3600 h.
+    pub anchor_unix_s: i64,
+    /// Of a quota: 1 where calls are refused until `callgate_seed` has told, for the caller and
+    /// the window, what was used before; else 0.
+    pub must_seed: u32,
     /// Zero.
-    pub reserved: [u64; 8],
+    pub reserved: u32,
 }
 
 /// One step of a policy: a limit, and whose state it keeps.
@@ -173,8 +208,9 @@ pub struct callgate_call {
     pub reserved: [u64; 2],
 }
 
-/// What was decided about a call. Of an admitted call, the figures are those of the limit that has
-/// the fewest tokens left.
+/// What was decided about a call. Of an admitted call, the figures are those of the rate limit or
+/// quota that has the least left; of the concurrency limit with the fewest places left, where its
+/// policy has no other kind.
 #[repr(C)]
 pub struct callgate_decision {
     /// 1 where the call may run, else 0.
@@ -187,13 +223,16 @@ pub struct callgate_decision {
     /// Zero.
     pub reserved: u32,
     /// The call would be admitted in exactly so many nanoseconds, nobody else having charged. 0
-    /// where it is admitted, and where no time can be known.
+    /// where it is admitted, and where no time can be known: of `CALLGATE_REASON_CONCURRENCY`,
+    /// `_UNSEEDED` and `_NEVER`, and of `_BREAKER_OPEN` while probes are out.
     pub retry_after_ns: u64,
-    /// What the limit holds when nobody has charged it. Of a full table, this and the rest is 0.
+    /// What the limit holds when nobody has charged it: tokens, places or units. Of a full table,
+    /// this and the rest is 0.
     pub limit: u64,
     /// What is left of that.
     pub remaining: u64,
-    /// All of it is back in so many nanoseconds.
+    /// All of it is back in so many nanoseconds; 0 of a concurrency limit, whose places come back
+    /// when calls end.
     pub reset_after_ns: u64,
 }
 
@@ -220,6 +259,22 @@ pub struct callgate_stats {
     pub empty: u64,
 }
 
+/// What a concurrency limit looks like, over all its states, and what was counted since the gate was
+/// made.
+#[repr(C)]
+pub struct callgate_guards {
+    /// How many calls hold a place.
+    pub in_flight: u64,
+    /// How many breakers are open.
+    pub open: u64,
+    /// How many breakers are half-open.
+    pub half_open: u64,
+    /// How often a breaker opened.
+    pub trips: u64,
+    /// How many permits were settled after their lease.
+    pub lapsed: u64,
+}
+
 /// The decisions of one policy since the gate was made.
 #[repr(C)]
 pub struct callgate_decisions {
@@ -244,6 +299,10 @@ const _: () = {
     assert!(size_of::<Handle>() <= size_of::<callgate_gate>());
     assert!(align_of::<Handle>() <= align_of::<callgate_gate>());
     assert!(size_of::<callgate_limit>() == 96 && offset_of!(callgate_limit, burst) == 24);
+    assert!(offset_of!(callgate_limit, lease_ns) == 40);
+    assert!(offset_of!(callgate_limit, limit) == 64);
+    assert!(offset_of!(callgate_limit, reserved) == 92);
+    assert!(size_of::<callgate_guards>() == 40);
     assert!(size_of::<callgate_rule>() == 8 && size_of::<callgate_policy>() == 72);
     assert!(size_of::<callgate_call>() == 72 && offset_of!(callgate_call, cost) == 40);
     assert!(size_of::<callgate_decision>() == 48);

@@ -59,6 +59,19 @@ static inline int is_stained(const void *place, size_t size) {
         STAINED(output);            \
     } while (0)
 
+/* The decision's whole content. */
+#define DECIDED(decision, reason_, by_, retry_, limit_, remaining_, reset_) \
+    do {                                                                    \
+        const callgate_decision decided = (decision);                       \
+        EQUAL(decided.admitted, (reason_) == CALLGATE_REASON_NONE);         \
+        EQUAL(decided.reason, reason_);                                     \
+        EQUAL(decided.by, by_);                                             \
+        EQUAL(decided.retry_after_ns, retry_);                              \
+        EQUAL(decided.limit, limit_);                                       \
+        EQUAL(decided.remaining, remaining_);                               \
+        EQUAL(decided.reset_after_ns, reset_);                              \
+    } while (0)
+
 #define SECOND UINT64_C(1000000000)
 #define TIME_LIMIT (UINT64_C(1) << 61)
 
@@ -81,6 +94,9 @@ typedef struct world {
 void world_plan(world *w, unsigned char secret);
 void world_open(world *w, unsigned char secret);
 callgate_call call_of(uint32_t policy, const callgate_key *caller, const callgate_key *tool);
+
+/* conformance_kinds.c */
+void places_and_quotas(void);
 
 /* conformance_errors.c */
 void errors_of_pointers(void);

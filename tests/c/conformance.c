@@ -76,19 +76,6 @@ static callgate_decision admit(world *w, const callgate_call *call, uint64_t now
     return decision;
 }
 
-/* The decision's whole content. */
-#define DECIDED(decision, reason_, by_, retry_, limit_, remaining_, reset_) \
-    do {                                                                    \
-        const callgate_decision decided = (decision);                       \
-        EQUAL(decided.admitted, (reason_) == CALLGATE_REASON_NONE);         \
-        EQUAL(decided.reason, reason_);                                     \
-        EQUAL(decided.by, by_);                                             \
-        EQUAL(decided.retry_after_ns, retry_);                              \
-        EQUAL(decided.limit, limit_);                                       \
-        EQUAL(decided.remaining, remaining_);                               \
-        EQUAL(decided.reset_after_ns, reset_);                              \
-    } while (0)
-
 static void versions_agree(void) {
     EQUAL(callgate_version(), CALLGATE_VERSION);
     CHECK(callgate_is_lock_free() <= 1);
@@ -198,7 +185,7 @@ static void a_refusal_charges_nothing(void) {
     EQUAL(callgate_admit_at(&w.gate, &all, 0, 0, &permit, &decision), CALLGATE_OK);
     DECIDED(decision, CALLGATE_REASON_RATE, 1, 60 * SECOND, 2, 0, 120 * SECOND);
     EQUAL(callgate_settle_at(&w.gate, &permit, CALLGATE_OUTCOME_SUCCESS, 0, 0, 0),
-          CALLGATE_UNKNOWN_PERMIT);
+          CALLGATE_ALREADY_SETTLED);
     DECIDED(admit(&w, &own, 0), 0, 0, 0, 60, 57, SECOND / 10 + 1);
 }
 
@@ -299,7 +286,7 @@ static void a_batch_is_decided_in_order(void) {
     EQUAL(callgate_settle_at(&w.gate, &permits[1], CALLGATE_OUTCOME_CANCELLED, 0, 5, 0),
           CALLGATE_OK);
     EQUAL(callgate_settle_at(&w.gate, &permits[2], CALLGATE_OUTCOME_CANCELLED, 0, 5, 0),
-          CALLGATE_UNKNOWN_PERMIT);
+          CALLGATE_ALREADY_SETTLED);
     EQUAL(callgate_admit_many_at(&w.gate, calls, 2, 5, 0, NULL, decisions), CALLGATE_OK);
     CHECK(decisions[0].admitted && !decisions[1].admitted);
     EQUAL(callgate_decisions_get(&w.gate, PER_TOOL, &counted), CALLGATE_OK);
@@ -371,6 +358,7 @@ int main(void) {
     a_batch_is_decided_in_order();
     a_newcomer_waits_for_the_first_place();
     the_systems_clock_serves_as_well();
+    places_and_quotas();
     errors_of_pointers();
     errors_of_configurations();
     errors_of_calls();

@@ -54,6 +54,7 @@ static void errors_of_a_gate(world *w, const callgate_gate *gate, uintmax_t stat
     callgate_decision decision[CALLGATE_MAX_RULES];
     callgate_permit permit;
     callgate_stats stats;
+    callgate_guards guards;
     callgate_decisions counted;
     callgate_key key;
     size_t count;
@@ -71,6 +72,11 @@ static void errors_of_a_gate(world *w, const callgate_gate *gate, uintmax_t stat
     FAILS(callgate_stats_get(gate, &stats), status, stats);
     FAILS(callgate_stats_get_at(gate, 0, 0, &stats), status, stats);
     FAILS(callgate_decisions_get(gate, 0, &counted), status, counted);
+    FAILS(callgate_guards_get(gate, 0, &guards), status, guards);
+    FAILS(callgate_guards_get_at(gate, 0, 0, 0, &guards), status, guards);
+    EQUAL(callgate_seed(gate, 0, CALLGATE_SCOPE_CALLER, &w->alice, NULL, 1), status);
+    EQUAL(callgate_seed_at(gate, 0, CALLGATE_SCOPE_CALLER, &w->alice, NULL, 1, 0, 0), status);
+    EQUAL(callgate_window_set(gate, 0, 0, 1), status);
 }
 
 static void errors_of_pointers_to_calls(world *w) {
@@ -184,11 +190,58 @@ static void refuses(const world *planned, int32_t status, uint32_t limit, uint32
         refuses(&w, status, limit, policy, __LINE__);      \
     } while (0)
 
+/* A configuration whose first limit is a good one of another kind, with one field gone bad. */
+#define BAD_ONE(good, field, value, status)              \
+    do {                                                 \
+        world_plan(&w, 7);                               \
+        w.limits[0] = good;                              \
+        w.limits[0].field = value;                       \
+        refuses(&w, status, 0, NONE, __LINE__);          \
+    } while (0)
+
+static void errors_of_guards(void) {
+    static world w;
+    callgate_limit good;
+    memset(&good, 0, sizeof good);
+    good.kind = CALLGATE_KIND_CONCURRENCY;
+    good.max_in_flight = 1;
+    good.lease_ns = SECOND;
+    good.reject_trip = 1;
+    good.cooldown_ns = SECOND;
+    BAD_ONE(good, max_in_flight, 0, CALLGATE_CONFIG_MAX_IN_FLIGHT);
+    BAD_ONE(good, max_in_flight, 4096, CALLGATE_CONFIG_MAX_IN_FLIGHT);
+    BAD_ONE(good, lease_ns, 999999, CALLGATE_CONFIG_LEASE);
+    BAD_ONE(good, lease_ns, TIME_LIMIT + 1, CALLGATE_CONFIG_LEASE);
+    BAD_ONE(good, reject_trip, 64, CALLGATE_CONFIG_REJECT_TRIP);
+    BAD_ONE(good, failure_trip, 64, CALLGATE_CONFIG_FAILURE_TRIP);
+    BAD_ONE(good, cooldown_ns, 999999, CALLGATE_CONFIG_COOLDOWN);
+    BAD_ONE(good, cooldown_ns, 50000 * SECOND + 1, CALLGATE_CONFIG_COOLDOWN);
+    BAD_ONE(good, half_open_probes, 16, CALLGATE_CONFIG_HALF_OPEN_PROBES);
+    BAD_ONE(good, count, 1, CALLGATE_RESERVED_NOT_ZERO);
+    BAD_ONE(good, period_s, 1, CALLGATE_RESERVED_NOT_ZERO);
+}
+
+static void errors_of_quotas(void) {
+    static world w;
+    callgate_limit good;
+    memset(&good, 0, sizeof good);
+    good.kind = CALLGATE_KIND_QUOTA;
+    good.limit = 1;
+    good.period_s = 1;
+    BAD_ONE(good, limit, 0, CALLGATE_CONFIG_LIMIT);
+    BAD_ONE(good, limit, (UINT64_C(1) << 47) + 1, CALLGATE_CONFIG_LIMIT);
+    BAD_ONE(good, period_s, (UINT64_C(1) << 33) + 1, CALLGATE_CONFIG_PERIOD_S);
+    BAD_ONE(good, must_seed, 2, CALLGATE_CONFIG_MUST_SEED);
+    BAD_ONE(good, burst, 1, CALLGATE_RESERVED_NOT_ZERO);
+    BAD_ONE(good, max_in_flight, 1, CALLGATE_RESERVED_NOT_ZERO);
+    good.anchor_unix_s = 1;
+    BAD_ONE(good, period_s, 0, CALLGATE_CONFIG_PERIOD_S);
+}
+
 static void errors_of_limits(void) {
     static world w;
-    unsigned n;
     BAD(limits[0].kind, 0, CALLGATE_CONFIG_KIND, 0, NONE);
-    BAD(limits[3].kind, 3, CALLGATE_CONFIG_KIND, 3, NONE);
+    BAD(limits[3].kind, 5, CALLGATE_CONFIG_KIND, 3, NONE);
     BAD(limits[1].kind, UINT32_MAX, CALLGATE_CONFIG_KIND, 1, NONE);
     BAD(limits[1].count, 0, CALLGATE_CONFIG_COUNT, 1, NONE);
     BAD(limits[1].period_ns, 0, CALLGATE_CONFIG_PERIOD, 1, NONE);
@@ -196,9 +249,14 @@ static void errors_of_limits(void) {
     BAD(limits[1].burst, UINT64_MAX, CALLGATE_CONFIG_BURST, 1, NONE);
     BAD(limits[1].period_ns, (UINT64_C(1) << 60) + 1, CALLGATE_CONFIG_BURST, 1, NONE);
     BAD(limits[0].reserved_0, 1, CALLGATE_RESERVED_NOT_ZERO, 0, NONE);
-    for (n = 0; n < 8; n += 1) {
-        BAD(limits[2].reserved[n], 1, CALLGATE_RESERVED_NOT_ZERO, 2, NONE);
-    }
+    BAD(limits[2].reserved, 1, CALLGATE_RESERVED_NOT_ZERO, 2, NONE);
+    /* What belongs to another kind. */
+    BAD(limits[0].max_in_flight, 1, CALLGATE_RESERVED_NOT_ZERO, 0, NONE);
+    BAD(limits[0].lease_ns, 1, CALLGATE_RESERVED_NOT_ZERO, 0, NONE);
+    BAD(limits[0].limit, 1, CALLGATE_RESERVED_NOT_ZERO, 0, NONE);
+    BAD(limits[0].anchor_unix_s, -1, CALLGATE_RESERVED_NOT_ZERO, 0, NONE);
+    errors_of_guards();
+    errors_of_quotas();
 }
 
 static void errors_of_policies(void) {
@@ -284,10 +342,10 @@ static void errors_of_a_reconfiguration(world *w) {
         EQUAL(callgate_reconfigure_at(&w->gate, unknown[n], &to, 0, 0), CALLGATE_UNKNOWN_LIMIT);
         EQUAL(callgate_reconfigure(&w->gate, unknown[n], &to), CALLGATE_UNKNOWN_LIMIT);
     }
-    to.kind = 3;
+    to.kind = 5;
     EQUAL(callgate_reconfigure_at(&w->gate, 0, &to, 0, 0), CALLGATE_CONFIG_KIND);
     to = w->limits[0];
-    to.reserved[7] = 1;
+    to.reserved = 1;
     EQUAL(callgate_reconfigure_at(&w->gate, 0, &to, 0, 0), CALLGATE_RESERVED_NOT_ZERO);
     to = w->limits[0];
     to.count = 0;
@@ -355,8 +413,8 @@ void errors_of_permits(void) {
     EQUAL(callgate_admit_at(&w.gate, &call, 0, 0, &permit, &decision), CALLGATE_OK);
     memset(&bad, 0, sizeof bad);
     EQUAL(callgate_settle_at(&w.gate, &bad, CALLGATE_OUTCOME_CANCELLED, 0, 0, 0),
-          CALLGATE_UNKNOWN_PERMIT);
-    EQUAL(callgate_settle(&w.gate, &bad, CALLGATE_OUTCOME_CANCELLED, 0), CALLGATE_UNKNOWN_PERMIT);
+          CALLGATE_ALREADY_SETTLED);
+    EQUAL(callgate_settle(&w.gate, &bad, CALLGATE_OUTCOME_CANCELLED, 0), CALLGATE_ALREADY_SETTLED);
     FAILS(callgate_settle_at(&w.gate, &bad, CALLGATE_OUTCOME_CANCELLED, 0, 0, 0),
           CALLGATE_UNKNOWN_PERMIT, bad);
     FAILS(callgate_settle(&w.gate, &bad, CALLGATE_OUTCOME_CANCELLED, 0), CALLGATE_UNKNOWN_PERMIT,
@@ -418,8 +476,9 @@ static void names(int32_t status, const char *field) {
 }
 
 void errors_have_texts(void) {
-    const int32_t known[] = {0, 1, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
-                             29, 30, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76};
+    const int32_t known[] = {0,  1,  2,  3,  4,  16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+                             26, 27, 28, 29, 30, 31, 32, 64, 65, 66, 67, 68, 69, 70, 71,
+                             72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85};
     const size_t count = sizeof known / sizeof known[0];
     const char *unknown = callgate_strerror(-1);
     size_t a, b;
@@ -436,7 +495,7 @@ void errors_have_texts(void) {
     names(CALLGATE_OK, NULL);
     names(CALLGATE_NULL_POINTER, NULL);
     names(-1, NULL);
-    names(77, NULL);
+    names(86, NULL);
     names(CALLGATE_CONFIG_CAPACITY, "capacity");
     names(CALLGATE_CONFIG_SECRET, "secret");
     names(CALLGATE_CONFIG_COUNT, "count");
@@ -447,4 +506,14 @@ void errors_have_texts(void) {
     names(CALLGATE_TIME_OUT_OF_RANGE, "now_ns");
     names(CALLGATE_UNKNOWN_POLICY, "policy");
     names(CALLGATE_UNKNOWN_LIMIT, "limit");
+    names(CALLGATE_CONFIG_MAX_IN_FLIGHT, "max_in_flight");
+    names(CALLGATE_CONFIG_LEASE, "lease_ns");
+    names(CALLGATE_CONFIG_REJECT_TRIP, "reject_trip");
+    names(CALLGATE_CONFIG_FAILURE_TRIP, "failure_trip");
+    names(CALLGATE_CONFIG_COOLDOWN, "cooldown_ns");
+    names(CALLGATE_CONFIG_HALF_OPEN_PROBES, "half_open_probes");
+    names(CALLGATE_CONFIG_LIMIT, "limit");
+    names(CALLGATE_CONFIG_PERIOD_S, "period_s");
+    names(CALLGATE_CONFIG_MUST_SEED, "must_seed");
+    names(CALLGATE_BAD_WINDOW, "end_unix_s");
 }

@@ -28,7 +28,17 @@ AT(callgate_limit, reserved_0, 4);
 AT(callgate_limit, count, 8);
 AT(callgate_limit, period_ns, 16);
 AT(callgate_limit, burst, 24);
-AT(callgate_limit, reserved, 32);
+AT(callgate_limit, max_in_flight, 32);
+AT(callgate_limit, half_open_probes, 36);
+AT(callgate_limit, lease_ns, 40);
+AT(callgate_limit, reject_trip, 48);
+AT(callgate_limit, failure_trip, 52);
+AT(callgate_limit, cooldown_ns, 56);
+AT(callgate_limit, limit, 64);
+AT(callgate_limit, period_s, 72);
+AT(callgate_limit, anchor_unix_s, 80);
+AT(callgate_limit, must_seed, 88);
+AT(callgate_limit, reserved, 92);
 
 LAYOUT(sizeof(callgate_rule) == 8);
 AT(callgate_rule, limit, 0);
@@ -91,6 +101,13 @@ AT(callgate_stats, live, 8);
 AT(callgate_stats, at_rest, 16);
 AT(callgate_stats, claimed, 24);
 AT(callgate_stats, empty, 32);
+
+LAYOUT(sizeof(callgate_guards) == 40);
+AT(callgate_guards, in_flight, 0);
+AT(callgate_guards, open, 8);
+AT(callgate_guards, half_open, 16);
+AT(callgate_guards, trips, 24);
+AT(callgate_guards, lapsed, 32);
 
 LAYOUT(sizeof(callgate_decisions) == 520);
 AT(callgate_decisions, admitted, 0);

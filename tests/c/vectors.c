@@ -3,12 +3,15 @@
  *   gate CAPACITY LIMITS POLICIES PERMITS     how many of each; then, one a line:
  *   secret HEX
  *   limit rate COUNT PERIOD_NS BURST
+ *   limit concurrency MAX_IN_FLIGHT LEASE_NS REJECT_TRIP FAILURE_TRIP COOLDOWN_NS PROBES
+ *   limit quota LIMIT PERIOD_S ANCHOR_UNIX_S MUST_SEED
  *   policy RULES (LIMIT SCOPE)...
  *   open                                      prints "gate BYTES" or "config_error FIELD"
  *   admit POLICY CALLER TOOL COST RESERVE PERMIT UNIX_BASE REPEAT EVERY_NS TIMES AT...
  *                                             prints "decided ADMITTED BY RETRY LIMIT REMAINING
  *                                             RESET REASON": how many, and the last
  *   settle PERMIT OUTCOME USED UNIX_BASE AT   prints "settled STATUS"
+ *   seed LIMIT SCOPE CALLER USED UNIX_BASE AT prints "seeded" and 1, or 0 where it had been
  *
  * Bytes are hex after an x; a PERMIT is a number below PERMITS, or - for none. What can't be done
  * is printed as "error ..."; what can't be read ends the program. */
@@ -94,11 +97,31 @@ static void read_gate(void) {
 }
 
 static void read_limit(uint32_t n) {
-    if (n >= 64 || strcmp(word(), "rate") != 0) stop("a rate limit");
-    limits[n].kind = CALLGATE_KIND_RATE;
-    limits[n].count = number();
-    limits[n].period_ns = number();
-    limits[n].burst = number();
+    const char *kind = word();
+    callgate_limit *limit = &limits[n < 64 ? n : 0];
+    if (n >= 64) stop("so many limits");
+    if (strcmp(kind, "rate") == 0) {
+        limit->kind = CALLGATE_KIND_RATE;
+        limit->count = number();
+        limit->period_ns = number();
+        limit->burst = number();
+    } else if (strcmp(kind, "concurrency") == 0) {
+        limit->kind = CALLGATE_KIND_CONCURRENCY;
+        limit->max_in_flight = (uint32_t)number();
+        limit->lease_ns = number();
+        limit->reject_trip = (uint32_t)number();
+        limit->failure_trip = (uint32_t)number();
+        limit->cooldown_ns = number();
+        limit->half_open_probes = (uint32_t)number();
+    } else if (strcmp(kind, "quota") == 0) {
+        limit->kind = CALLGATE_KIND_QUOTA;
+        limit->limit = number();
+        limit->period_s = number();
+        if (scanf("%" SCNd64, &limit->anchor_unix_s) != 1) stop("an anchor");
+        limit->must_seed = (uint32_t)number();
+    } else {
+        stop("a kind");
+    }
 }
 
 static void read_policy(uint32_t n) {
@@ -173,8 +196,8 @@ static void admit(void) {
         uint64_t at = times > 1 ? ats[n % times] : ats[0] + n * every_ns;
         callgate_permit given;
         status = callgate_admit_at(&gate, &call, at, unix_base + at, &given, &last);
-        if (status == CALLGATE_OK && last.admitted) {
-            admitted += 1;
+        if (status == CALLGATE_OK) {
+            admitted += last.admitted;
             if (keep) *keep = given;
         }
     }
@@ -194,8 +217,28 @@ static void settle(void) {
         printf("settled OK\n");
     } else if (status == CALLGATE_ALREADY_SETTLED) {
         printf("settled ALREADY_SETTLED\n");
+    } else if (status == CALLGATE_LAPSED) {
+        printf("settled LAPSED\n");
     } else {
         printf("settled %s\n", callgate_strerror(status));
+    }
+}
+
+static void seed(void) {
+    uint32_t limit = (uint32_t)number(), of = scope();
+    callgate_key caller;
+    uint64_t used, unix_base, at;
+    callgate_status status;
+    memset(&caller, 0, sizeof caller);
+    make_key(CALLGATE_DOMAIN_CALLER, &caller);
+    used = number();
+    unix_base = number();
+    at = number();
+    status = callgate_seed_at(&gate, limit, of, &caller, NULL, used, at, unix_base + at);
+    if (status == CALLGATE_OK || status == CALLGATE_ALREADY_SEEDED) {
+        printf("seeded %d\n", status == CALLGATE_OK);
+    } else {
+        printf("error: %s\n", callgate_strerror(status));
     }
 }
 
@@ -217,6 +260,8 @@ int main(void) {
             admit();
         } else if (strcmp(line, "settle") == 0) {
             settle();
+        } else if (strcmp(line, "seed") == 0) {
+            seed();
         } else {
             stop("a line");
         }

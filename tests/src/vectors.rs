@@ -45,6 +45,8 @@ pub enum Observed {
     },
     /// The status of a settlement.
     Settled(String),
+    /// Whether a quota was told.
+    Seeded(bool),
     /// The step can't be done, and why.
     Error(String),
 }

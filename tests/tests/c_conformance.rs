@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use callgate_tests::c::{self, Language, Linked};
 
-const SOURCES: [&str; 2] = ["conformance.c", "conformance_errors.c"];
+const SOURCES: [&str; 3] = ["conformance.c", "conformance_kinds.c", "conformance_errors.c"];
 
 /// Runs the program, and shows what it printed if it fails.
 fn conforms(language: Language, linked: Linked) {

@@ -2,8 +2,10 @@
 use std::boxed::Box;
 use std::vec::Vec;
 
+use super::vacancy::GRACE_NS;
+use super::word::{GENERATION_MASK, PAYLOAD_MASK};
 use super::*;
-use crate::key::Key;
+use crate::key::{Key, STORED_BITS};
 use crate::limit::{Compiled, Limit};
 use crate::memory::zeroed;
 use crate::policy::Scope;
@@ -22,7 +24,7 @@ fn table() -> Table<'static> {
     let limit = Limit::Rate(RateLimit { count: 1, period_ns: SECOND, burst: 2 });
     let compiled = Compiled::new(&limit).unwrap();
     settings.init([compiled, compiled].into_iter());
-    Table { slots: slots.leak(), horizon: Box::leak(Box::default()), settings }
+    Table { slots: slots.leak(), horizons: Box::leak(Box::default()), settings }
 }
 
 fn key(n: u64) -> EntryKey {
@@ -33,8 +35,8 @@ fn key(n: u64) -> EntryKey {
 impl Table<'_> {
     /// Adds a second to the entry's payload, counting from the time it is run at.
     fn add(&self, key: &EntryKey, now_ns: u64) -> Charge<u64> {
-        self.charge(key, now_ns, |tat, at_ns| {
-            Step::Write(tat.max(ticks(at_ns)) + ticks(SECOND), at_ns)
+        self.charge(key, Time::at(now_ns), |tat, at| {
+            Step::Write(tat.max(ticks(at.now_ns)) + ticks(SECOND), at.now_ns)
         })
     }
 
@@ -79,7 +81,7 @@ fn an_entry_is_found_again_wherever_it_went() {
         at(&table.add(&key(n), NOW));
     }
     for n in 0..12 {
-        let (tat, _) = table.look(&key(n), NOW);
+        let (tat, _) = table.look(&key(n), Time::at(NOW));
         assert_eq!(tat, ticks(NOW + SECOND), "key {n}");
     }
     assert_eq!(table.phases(Phase::Live), 12);
@@ -94,7 +96,7 @@ fn a_full_table_says_when_the_first_place_is_free() {
     assert_eq!(wait(&table.add(&key(2), NOW)), 3 * SECOND);
     assert_eq!(wait(&table.add(&key(2), NOW + 3 * SECOND - 1)), 1);
     at(&table.add(&key(2), NOW + 3 * SECOND));
-    assert_eq!(table.look(&key(1), NOW).0, FRESH, "its place went to another");
+    assert_eq!(table.look(&key(1), Time::at(NOW)).0, FRESH, "its place went to another");
 }
 
 #[test]
@@ -134,7 +136,7 @@ fn a_join_that_nobody_finishes_is_charged_by_whoever_comes_next() {
     let table = table();
     let join = Word::new(Phase::Join, 3, u128::from(NOW));
     table.set(5, join, join.keyword(key(1).tag));
-    assert_eq!(table.look(&key(1), NOW).0, FRESH, "nobody has charged it");
+    assert_eq!(table.look(&key(1), Time::at(NOW)).0, FRESH, "nobody has charged it");
     at(&table.add(&key(1), NOW));
     assert_eq!(table.state(5), Word::new(Phase::Live, 3, ticks(NOW + SECOND)));
     assert_eq!(table.phases(Phase::Live), 1);
@@ -170,7 +172,7 @@ fn a_join_beside_a_live_entry_of_its_key_is_given_up() {
     let join = Word::new(Phase::Join, 3, u128::from(NOW));
     table.set(1, join, join.keyword(key(1).tag));
     let mut step = |tat: u128, _| Step::Write(tat + 1, ());
-    assert!(matches!(table.confirm(&key(1), 1, join, NOW, &mut step), Pass::Retry));
+    assert!(matches!(table.confirm(&key(1), 1, join, Time::at(NOW), &mut step), Pass::Retry));
     assert_eq!(table.state(1), join.emptied());
     assert_eq!(table.state(14), live);
 }
@@ -183,7 +185,7 @@ fn a_join_that_a_late_thread_left_does_not_hide_the_live_entry() {
         table.set(join_at, join, join.keyword(key(1).tag));
         let live = Word::new(Phase::Live, 7, ticks(NOW + SECOND));
         table.set(live_at, live, live.keyword(key(1).tag));
-        assert_eq!(table.look(&key(1), NOW).0, ticks(NOW + SECOND));
+        assert_eq!(table.look(&key(1), Time::at(NOW)).0, ticks(NOW + SECOND));
         assert!(table.amend(&key(1), |tat| Step::Write(tat - 1, ())).is_some());
         at(&table.add(&key(1), NOW));
         assert_eq!(table.state(live_at).payload(), ticks(NOW + 2 * SECOND) - 1);
@@ -196,14 +198,14 @@ fn a_key_word_of_another_generation_is_not_believed() {
     let live = Word::new(Phase::Live, 7, ticks(NOW + SECOND));
     let stale = Word::new(Phase::Live, 6, 0).keyword(key(1).tag);
     table.set(4, live, stale);
-    assert_eq!(table.look(&key(1), NOW).0, FRESH);
+    assert_eq!(table.look(&key(1), Time::at(NOW)).0, FRESH);
     assert!(table.entry(4).is_none());
 }
 
 #[test]
 fn an_operation_that_changes_nothing_makes_no_entry() {
     let table = table();
-    let charge = table.charge(&key(1), NOW, |tat, _| Step::Keep(tat));
+    let charge = table.charge(&key(1), Time::at(NOW), |tat, _| Step::Keep(tat));
     assert_eq!(*at(&charge), FRESH);
     assert_eq!(table.phases(Phase::Empty), table.slots.len());
 }
@@ -214,7 +216,7 @@ fn a_stale_time_starts_a_key_no_earlier_than_its_lost_entry_came_to_rest() {
     at(&table.add(&key(1), NOW));
     table.fill(NOW + 100 * SECOND);
     at(&table.add(&key(2), NOW + SECOND));
-    assert_eq!(table.horizon.load(Ordering::SeqCst), NOW + SECOND);
+    assert_eq!(table.horizons.monotonic_ns.load(Ordering::SeqCst), NOW + SECOND);
     // Key 1 lost its slot at NOW + 1 s. A thread that read its clock before that comes late.
     let (index, word) = table.find(&key(2)).unwrap();
     table.swap(index, word, word.emptied()).unwrap();

@@ -26,7 +26,11 @@ fn of_step(expected: &Expectation, observed: &Observed) -> Option<String> {
     match observed {
         Observed::Error(error) => Some(error.clone()),
         Observed::Settled(status) => differs("status", expected.status.as_ref(), Some(status))
-            .or_else(|| is_no_settlement(expected)),
+            .or_else(|| differs("seeded", expected.seeded.as_ref(), None))
+            .or_else(|| is_no_decision(expected, "a settlement")),
+        Observed::Seeded(seeded) => differs("seeded", expected.seeded.as_ref(), Some(seeded))
+            .or_else(|| differs("status", expected.status.as_ref(), None))
+            .or_else(|| is_no_decision(expected, "a seed")),
         Observed::Decisions { admitted, last } => {
             differs("admitted", expected.admitted.as_ref(), Some(admitted))
                 .or_else(|| {
@@ -37,11 +41,11 @@ fn of_step(expected: &Expectation, observed: &Observed) -> Option<String> {
     }
 }
 
-/// A settlement has a status and nothing else; a decision has none.
-fn is_no_settlement(expected: &Expectation) -> Option<String> {
+/// What is not one has no verdict.
+fn is_no_decision(expected: &Expectation, what: &str) -> Option<String> {
     let other =
         expected.verdict.is_some() || expected.admitted.is_some() || expected.last.is_some();
-    other.then(|| "a settlement is no decision".to_owned())
+    other.then(|| format!("{what} is no decision"))
 }
 
 fn of_decision(expected: &Expectation, decided: &Decided) -> Option<String> {

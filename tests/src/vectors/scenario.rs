@@ -197,5 +197,5 @@ pub struct Expectation {
     pub admitted: Option<u64>,
     pub last: Option<Box<Expectation>>,
     pub status: Option<String>,
-    pub seeded: Option<serde_json::Value>,
+    pub seeded: Option<bool>,
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::scenario::Op;
 use super::surface_core::CAPACITY;
-use super::{Decided, Observed, Ran, Scenario, Step, Surface};
+use super::{Decided, LimitSpec, Observed, Ran, Scenario, Step, Surface};
 use crate::c::{self, Language, Linked};
 use crate::gates::SECRET;
 
@@ -54,7 +54,7 @@ impl Surface for SurfaceC {
     }
 
     fn kinds(&self) -> &'static [&'static str] {
-        &["rate"]
+        &["rate", "concurrency", "quota"]
     }
 
     fn run(&mut self, scenario: &Scenario) -> Result<Ran, String> {
@@ -77,8 +77,7 @@ fn flatten(scenario: &Scenario) -> Result<String, String> {
     line(&mut lines, &format!("gate {CAPACITY} {} {} {}", counts.0, counts.1, counts.2));
     line(&mut lines, &format!("secret {}", hex(&SECRET)));
     for limit in &scenario.limits {
-        let (kind, count) = (&limit.kind, limit.count);
-        line(&mut lines, &format!("limit {kind} {count} {} {}", limit.period_ns, limit.burst));
+        line(&mut lines, &format!("limit {}", words(limit)));
     }
     for rules in policies {
         let rules: Vec<_> = rules.iter().map(|(limit, scope)| format!("{limit} {scope}")).collect();
@@ -89,6 +88,22 @@ fn flatten(scenario: &Scenario) -> Result<String, String> {
         flatten_step(&mut lines, scenario, step, &permits)?;
     }
     Ok(lines)
+}
+
+/// A limit as a line has it.
+fn words(limit: &LimitSpec) -> String {
+    let LimitSpec { kind, count, period_ns, burst, .. } = limit;
+    let LimitSpec { max_in_flight, lease_ns, reject_trip, failure_trip, .. } = limit;
+    let LimitSpec { cooldown_ns, half_open_probes, limit: units, period_s, .. } = limit;
+    let (anchor_unix_s, must_seed) = (limit.anchor_unix_s, u32::from(limit.must_seed));
+    match kind.as_str() {
+        "rate" => format!("rate {count} {period_ns} {burst}"),
+        "concurrency" => format!(
+            "concurrency {max_in_flight} {lease_ns} {reject_trip} {failure_trip} {cooldown_ns} \
+             {half_open_probes}"
+        ),
+        kind => format!("{kind} {units} {period_s} {anchor_unix_s} {must_seed}"),
+    }
 }
 
 fn flatten_step(
@@ -121,7 +136,15 @@ fn flatten_step(
             let outcome = step.outcome.as_deref().unwrap_or_default();
             line(lines, &format!("settle {slot} {outcome} {} {base} {}", step.actual, step.at));
         }
-        Op::Seed => return Err("the C ABI has no quotas to seed".into()),
+        Op::Seed => {
+            let limit = step.limit.ok_or("no limit")?;
+            let policies = scenario.policies()?;
+            let kept = policies.iter().flatten().find(|(of, _)| u64::from(*of) == limit);
+            let (_, scope) = kept.ok_or("no policy has the limit")?;
+            let caller = hex(step.caller.as_bytes());
+            let used = step.used.ok_or("used what?")?;
+            line(lines, &format!("seed {limit} {scope} {caller} {used} {base} {}", step.at));
+        }
     }
     Ok(())
 }
@@ -164,6 +187,11 @@ fn observed(line: &str) -> Observed {
             };
             Observed::Decisions { admitted, last }
         }
+        Some("seeded") => match words.next() {
+            Some("1") => Observed::Seeded(true),
+            Some("0") => Observed::Seeded(false),
+            _ => Observed::Error(line.into()),
+        },
         Some("settled") => Observed::Settled(words.collect::<Vec<_>>().join(" ")),
         _ => Observed::Error(line.into()),
     }

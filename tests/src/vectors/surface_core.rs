@@ -1,7 +1,7 @@
 //! The vectors through `callgate-core`.
 use callgate_core::{
-    Call, Config, Decision, Domain, Gate, Limit, Outcome, OwnedGate, Permit, RateLimit, Reason,
-    Rule, Scope, Settled, Time,
+    Call, ConcurrencyLimit, Config, Decision, Domain, Gate, Key, Limit, Outcome, OwnedGate, Permit,
+    Quota, RateLimit, Reason, Rule, Scope, Seeded, Settled, Time, Windows,
 };
 
 use super::scenario::Op;
@@ -20,7 +20,7 @@ impl Surface for SurfaceCore {
     }
 
     fn kinds(&self) -> &'static [&'static str] {
-        &["rate"]
+        &["rate", "concurrency", "quota"]
     }
 
     fn run(&mut self, scenario: &Scenario) -> Result<Ran, String> {
@@ -42,8 +42,26 @@ fn limit(spec: &LimitSpec) -> Result<Limit, String> {
     let LimitSpec { count, period_ns, burst, .. } = *spec;
     match spec.kind.as_str() {
         "rate" => Ok(Limit::Rate(RateLimit { count, period_ns, burst })),
+        "concurrency" => Ok(Limit::Concurrency(ConcurrencyLimit {
+            max_in_flight: small(spec.max_in_flight),
+            lease_ns: spec.lease_ns,
+            reject_trip: small(spec.reject_trip),
+            failure_trip: small(spec.failure_trip),
+            cooldown_ns: spec.cooldown_ns,
+            half_open_probes: small(spec.half_open_probes),
+        })),
+        "quota" => Ok(Limit::Quota(Quota {
+            limit: spec.limit,
+            windows: Windows::Every { period_s: spec.period_s, anchor_unix_s: spec.anchor_unix_s },
+            must_seed: spec.must_seed,
+        })),
         other => Err(format!("kind {other:?}")),
     }
+}
+
+/// What is out of every range stays so.
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 fn rules(scenario: &Scenario) -> Result<Vec<Vec<Rule>>, String> {
@@ -85,7 +103,7 @@ impl<'s> Session<'s> {
         match step.op {
             Op::Admit => self.admit(step),
             Op::Settle => self.settle(step),
-            Op::Seed => Err("this gate has no quotas to seed".to_owned()),
+            Op::Seed => self.seed(step),
         }
         .unwrap_or_else(Observed::Error)
     }
@@ -108,9 +126,9 @@ impl<'s> Session<'s> {
                 self.gate.admit(&call, self.time(at)).map_err(|e| format!("error: {e}"))?;
             admitted += u64::from(admission.decision.admitted());
             last = decided(&admission.decision);
-            if let (Some(name), Some(permit)) = (&step.permit, admission.permit) {
+            if let Some(name) = &step.permit {
                 self.permits.retain(|(other, _)| other != name);
-                self.permits.push((name, permit));
+                self.permits.push((name, admission.permit.unwrap_or(Permit::EMPTY)));
             }
         }
         Ok(Observed::Decisions { admitted, last })
@@ -125,8 +143,25 @@ impl<'s> Session<'s> {
         Ok(Observed::Settled(match settled {
             Ok(Settled::Now) => "OK".into(),
             Ok(Settled::Already) => "ALREADY_SETTLED".into(),
+            Ok(Settled::Lapsed) => "LAPSED".into(),
             Err(error) => error.to_string(),
         }))
+    }
+
+    /// In the scope in which a policy keeps the limit.
+    fn seed(&self, step: &Step) -> Result<Observed, String> {
+        let limit = step.limit.and_then(|limit| u8::try_from(limit).ok()).ok_or("no limit")?;
+        let rules = rules(self.scenario)?;
+        let kept = rules.iter().flatten().find(|rule| rule.limit == limit);
+        let rule = *kept.ok_or("no policy has the limit")?;
+        let caller = self.gate.key(Domain::Caller, step.caller.as_bytes());
+        let used = step.used.ok_or("used what?")?;
+        let seeded = self.gate.seed(rule, caller, Key::ABSENT, used, self.time(step.at));
+        match seeded.map_err(|e| e.to_string())? {
+            Seeded::Now => Ok(Observed::Seeded(true)),
+            Seeded::Already => Ok(Observed::Seeded(false)),
+            Seeded::TableFull { .. } => Err("the table is full".into()),
+        }
     }
 }
 

@@ -1,0 +1,292 @@
+//! The guard by itself: no table, no clock.
+use std::vec::Vec;
+
+use super::*;
+use crate::quota;
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Two places, a lease of a minute, a breaker that two refusals or two failures open for a second,
+/// one probe.
+const GUARD: ConcurrencyLimit = ConcurrencyLimit {
+    max_in_flight: 2,
+    lease_ns: 60 * SECOND,
+    reject_trip: 2,
+    failure_trip: 2,
+    cooldown_ns: SECOND,
+    half_open_probes: 1,
+};
+
+fn rule(limit: ConcurrencyLimit) -> Concurrency {
+    Concurrency::new(&limit).unwrap()
+}
+
+/// A guard and its state, as a table would keep it.
+struct One {
+    rule: Concurrency,
+    payload: u128,
+}
+
+impl One {
+    fn new(limit: ConcurrencyLimit) -> Self {
+        Self { rule: rule(limit), payload: 0 }
+    }
+
+    fn ask(&mut self, now_ns: u64) -> Answer {
+        let (next, asked) = self.rule.ask(self.payload, now_ns);
+        self.payload = next.unwrap_or(self.payload);
+        asked.answer
+    }
+
+    fn take(&mut self, now_ns: u64) -> Place {
+        match self.ask(now_ns) {
+            Answer::Admitted(place) => place,
+            other => panic!("{other:?} at {now_ns}"),
+        }
+    }
+
+    fn end(&mut self, place: Place, outcome: Outcome, now_ns: u64) -> bool {
+        let returned = self.rule.settle(self.payload, place, outcome, now_ns);
+        self.payload = returned.map_or(self.payload, |returned| returned.payload);
+        returned.is_some()
+    }
+
+    fn in_flight(&self, now_ns: u64) -> u32 {
+        self.rule.glance(self.payload, now_ns).in_flight
+    }
+}
+
+fn open(retry_after_ns: u64) -> Answer {
+    Answer::BreakerOpen { retry_after_ns }
+}
+
+#[test]
+fn errors_name_the_field() {
+    let field = |limit| Concurrency::new(&limit).unwrap_err().field;
+    assert_eq!(field(ConcurrencyLimit { max_in_flight: 0, ..GUARD }), Field::MaxInFlight);
+    assert_eq!(field(ConcurrencyLimit { max_in_flight: 4096, ..GUARD }), Field::MaxInFlight);
+    assert_eq!(field(ConcurrencyLimit { lease_ns: MS - 1, ..GUARD }), Field::LeaseNs);
+    assert_eq!(field(ConcurrencyLimit { lease_ns: TIME_LIMIT_NS + 1, ..GUARD }), Field::LeaseNs);
+    assert_eq!(field(ConcurrencyLimit { reject_trip: 64, ..GUARD }), Field::RejectTrip);
+    assert_eq!(field(ConcurrencyLimit { failure_trip: 64, ..GUARD }), Field::FailureTrip);
+    assert_eq!(field(ConcurrencyLimit { cooldown_ns: MS - 1, ..GUARD }), Field::CooldownNs);
+    let long = 50_000 * GUARD.lease_ns;
+    assert!(Concurrency::new(&ConcurrencyLimit { cooldown_ns: long, ..GUARD }).is_ok());
+    assert_eq!(field(ConcurrencyLimit { cooldown_ns: long + 1, ..GUARD }), Field::CooldownNs);
+    assert_eq!(field(ConcurrencyLimit { half_open_probes: 16, ..GUARD }), Field::HalfOpenProbes);
+    let plain = ConcurrencyLimit { reject_trip: 0, failure_trip: 0, cooldown_ns: 0, ..GUARD };
+    assert!(Concurrency::new(&plain).is_ok(), "without a trip there is nothing to cool down");
+}
+
+#[test]
+fn every_lease_leaves_six_bits_to_count_trips() {
+    let leases = (20..=61).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
+    for lease_ns in leases.chain([MS]).map(|ns: u64| ns.clamp(MS, TIME_LIMIT_NS)) {
+        let Layout { epoch_bits, time_bits } = Layout::new(lease_ns);
+        assert!(epoch_bits <= 42 && time_bits <= 44, "{lease_ns}");
+        assert!(epoch_bits + time_bits <= 58, "{lease_ns}: {epoch_bits} and {time_bits}");
+    }
+}
+
+#[test]
+fn a_place_lapses_at_the_end_of_the_epoch_after_its_own() {
+    let mut one = One::new(GUARD);
+    let place = one.take(59 * SECOND);
+    assert_eq!(one.in_flight(120 * SECOND - 1), 1);
+    assert_eq!(one.in_flight(120 * SECOND), 0);
+    assert_eq!(one.rule.at_rest_from_ns(one.payload), 120 * SECOND);
+    assert!(!one.end(place, Outcome::Success, 120 * SECOND));
+}
+
+#[test]
+fn a_lapsed_place_is_not_given_back_for_another_of_its_kind() {
+    let mut one = One::new(GUARD);
+    let lapsed = one.take(0);
+    let held = one.take(120 * SECOND);
+    assert!(!one.end(lapsed, Outcome::Success, 120 * SECOND));
+    assert_eq!(one.in_flight(120 * SECOND), 1);
+    assert!(one.end(held, Outcome::Success, 120 * SECOND));
+    assert!(!one.end(held, Outcome::Success, 120 * SECOND), "a copy finds nothing to give back");
+    assert_eq!(one.in_flight(120 * SECOND), 0);
+}
+
+#[test]
+fn a_stale_time_takes_no_place_from_the_past() {
+    let mut one = One::new(GUARD);
+    let first = one.take(0);
+    one.take(130 * SECOND);
+    let late = one.take(SECOND);
+    assert_eq!(late.epoch, 2, "taken in the epoch that the state is in");
+    assert_eq!(one.ask(SECOND), Answer::Full, "what lapsed is not back");
+    assert!(!one.end(first, Outcome::Success, SECOND));
+}
+
+#[test]
+fn an_aged_refusal_streak_is_forgotten_once_nothing_is_in_flight() {
+    let mut one = One::new(GUARD);
+    let places = [one.take(0), one.take(0)];
+    assert_eq!(one.ask(0), Answer::Full);
+    let _ = [one.take(120 * SECOND), one.take(120 * SECOND)];
+    assert_eq!(one.ask(120 * SECOND), Answer::Full, "the first again");
+    assert_eq!(one.ask(120 * SECOND), open(SECOND), "and the second");
+    assert!(places.iter().all(|place| !one.end(*place, Outcome::Failure, 120 * SECOND)));
+}
+
+#[test]
+fn without_probes_a_breaker_is_closed_after_its_cooldown() {
+    let mut one = One::new(ConcurrencyLimit { half_open_probes: 0, ..GUARD });
+    let _ = [one.take(0), one.take(0)];
+    assert_eq!((one.ask(0), one.ask(0)), (Answer::Full, open(SECOND)));
+    assert_eq!(one.ask(SECOND - 1), open(1));
+    assert_eq!(one.ask(SECOND), Answer::Full, "closed: the first refusal of a new streak");
+}
+
+#[test]
+fn what_was_admitted_before_a_trip_says_nothing_after_it() {
+    let mut one = One::new(ConcurrencyLimit { failure_trip: 1, ..GUARD });
+    let (slow, failed) = (one.take(0), one.take(0));
+    assert!(one.end(failed, Outcome::Failure, 0));
+    let probe = one.take(SECOND);
+    assert!(one.end(slow, Outcome::Success, SECOND), "its place comes back");
+    assert_eq!(one.ask(SECOND), open(0), "and the breaker stays half-open");
+    assert!(one.end(probe, Outcome::Success, SECOND));
+    let _ = one.take(SECOND);
+    let _ = one.take(SECOND);
+}
+
+#[test]
+fn a_lost_probe_makes_no_room_for_another_when_it_comes_back() {
+    let mut one = One::new(ConcurrencyLimit { failure_trip: 1, max_in_flight: 9, ..GUARD });
+    let failed = one.take(0);
+    assert!(one.end(failed, Outcome::Failure, 0));
+    let lost = one.take(59 * SECOND);
+    let probe = one.take(119 * SECOND);
+    assert!(one.end(lost, Outcome::Cancelled, 119 * SECOND));
+    assert_eq!(one.ask(119 * SECOND), open(0), "one probe at a time");
+    assert!(one.end(probe, Outcome::Abandoned, 119 * SECOND));
+    let _ = one.take(119 * SECOND);
+}
+
+#[test]
+fn a_breaker_that_nobody_touches_comes_to_rest() {
+    let mut one = One::new(ConcurrencyLimit { failure_trip: 1, ..GUARD });
+    let failed = one.take(0);
+    assert!(one.end(failed, Outcome::Failure, 0));
+    assert_eq!(one.rule.at_rest_from_ns(one.payload), 61 * SECOND);
+    one.take(SECOND);
+    assert_eq!(one.rule.at_rest_from_ns(one.payload), 121 * SECOND, "its probe is lost, and it");
+}
+
+#[test]
+fn a_longer_or_shorter_cooldown_leaves_an_open_breaker_as_it_is() {
+    for cooldown_ns in [MS, 50_000 * GUARD.lease_ns] {
+        let mut one = One::new(GUARD);
+        let _ = [one.take(0), one.take(0)];
+        assert_eq!((one.ask(0), one.ask(0)), (Answer::Full, open(SECOND)));
+        one.rule = rule(ConcurrencyLimit { cooldown_ns, ..GUARD });
+        assert_eq!(one.ask(SECOND / 2), open(SECOND / 2));
+        assert!(matches!(one.ask(SECOND), Answer::Full | Answer::Admitted(_)));
+    }
+}
+
+#[test]
+fn a_place_taken_back_leaves_a_refusal_streak_as_it_is() {
+    let mut one = One::new(GUARD);
+    let (first, _) = (one.take(0), one.take(0));
+    assert_eq!(one.ask(0), Answer::Full);
+    one.payload = one.rule.take_back(one.payload, first, 0).unwrap();
+    one.take(0);
+    assert_eq!(one.ask(0), open(SECOND), "the second refusal in a row");
+}
+
+fn limits() -> impl Strategy<Value = ConcurrencyLimit> {
+    let leases = prop_oneof![
+        Just(MS),
+        Just(TIME_LIMIT_NS),
+        MS..1000 * MS,
+        (20..61u32).prop_map(|bits| (1 << bits) + 1),
+    ];
+    (1..=4095u32, leases, 0..=63u32, 0..=63u32, any::<u64>(), 0..=15u32).prop_map(
+        |(max_in_flight, lease_ns, reject_trip, failure_trip, cooldown, half_open_probes)| {
+            let most = lease_ns.saturating_mul(50_000).min(TIME_LIMIT_NS);
+            let cooldown_ns = MS + cooldown % (most - MS + 1);
+            ConcurrencyLimit {
+                max_in_flight,
+                lease_ns,
+                reject_trip,
+                failure_trip,
+                cooldown_ns,
+                half_open_probes,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_bits_are_a_guard_and_no_count_leaves_its_field(
+        limit in limits(), payload: u128, mark: u64, now_ns in 0..TIME_LIMIT_NS, outcome in 0..4usize,
+    ) {
+        let rule = rule(limit);
+        let payload = payload & ((1 << 102) - 1);
+        let outcome = [Outcome::Success, Outcome::Failure, Outcome::Abandoned, Outcome::Cancelled]
+            [outcome];
+        let (next, asked) = rule.ask(payload, now_ns);
+        prop_assert!(next.is_none_or(|next| next >> 102 == 0));
+        prop_assert!(asked.in_flight <= 2 * 4095);
+        if let Some(place) = Place::from_word(mark) {
+            prop_assert_eq!(Place::from_word(place.to_word()), Some(place));
+            let returned = rule.settle(payload, place, outcome, now_ns);
+            prop_assert!(returned.is_none_or(|returned| returned.payload >> 102 == 0));
+            let back = rule.take_back(payload, place, now_ns);
+            prop_assert!(back.is_none_or(|payload| payload >> 102 == 0));
+        }
+        let _ = rule.at_rest_from_ns(payload);
+        let _ = quota::at_rest_from_unix_ns(payload);
+    }
+
+    /// As in a table: at any times, also earlier ones.
+    #[test]
+    fn what_is_taken_is_given_back_and_what_is_written_is_read(
+        limit in limits(), start_ns in 0..TIME_LIMIT_NS,
+        steps in prop::collection::vec((any::<u8>(), any::<u64>(), any::<usize>()), 1..60),
+    ) {
+        let mut one = One::new(limit);
+        let mut held: Vec<Place> = Vec::new();
+        let (mut now_ns, mut latest_ns) = (start_ns, start_ns);
+        for (what, amount, pick) in steps {
+            match what % 6 {
+                0..=2 => if let Answer::Admitted(place) = one.ask(now_ns) {
+                    prop_assert!(one.in_flight(now_ns) <= limit.max_in_flight);
+                    prop_assert_eq!(Place::from_word(place.to_word()), Some(place));
+                    held.push(place);
+                },
+                3 => if !held.is_empty() {
+                    let place = held.swap_remove(pick % held.len());
+                    let before = one.in_flight(now_ns);
+                    let outcome = [Outcome::Success, Outcome::Failure, Outcome::Abandoned][pick % 3];
+                    let back = one.end(place, outcome, now_ns);
+                    prop_assert_eq!(one.in_flight(now_ns), before - u32::from(back));
+                },
+                4 => now_ns = (now_ns + amount % (3 * limit.lease_ns)).min(TIME_LIMIT_NS - 1),
+                _ => now_ns = now_ns.saturating_sub(amount % limit.lease_ns),
+            }
+            latest_ns = latest_ns.max(now_ns);
+            let guard = Guard::unpack(&one.rule, one.payload);
+            prop_assert_eq!(guard.pack(&one.rule), one.payload, "{:?}", guard);
+            // None is in flight that nobody holds. (One who comes back after the lease changes
+            // nothing: an earlier clock still sees the place.)
+            prop_assert!(one.in_flight(latest_ns) as usize <= held.len());
+            let rest_ns = one.rule.at_rest_from_ns(one.payload);
+            prop_assert_eq!(one.rule.glance(one.payload, rest_ns.max(latest_ns)).in_flight, 0);
+            // How often the breaker opened is of no use to anybody then.
+            let rested = |payload| {
+                let (_, asked) = one.rule.ask(payload, rest_ns.max(latest_ns));
+                (matches!(asked.answer, Answer::Admitted(_)), asked.in_flight)
+            };
+            prop_assert_eq!(rested(one.payload), (true, 1));
+            prop_assert_eq!(rested(0), (true, 1));
+        }
+    }
+}

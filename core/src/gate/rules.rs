@@ -1,0 +1,475 @@
+//! What one rule of a policy does to its limit's state: charging, looking, giving back.
+use heapless::Vec;
+
+use super::{Gate, latest};
+use crate::call::{Call, Decision, Reason};
+use crate::concurrency::{self, Asked, Concurrency, Place};
+use crate::config::MAX_RULES;
+use crate::key::EntryKey;
+use crate::limit::{Compiled, Kind};
+use crate::metrics::Account;
+use crate::permit::{Marks, Outcome, Permit, Settled};
+use crate::policy::{Policy, Rule};
+use crate::quota::{self, Allowance, Reserved};
+use crate::rate::{self, Level, Rate};
+use crate::settings::is_later;
+use crate::table::{self, Step};
+use crate::time::Time;
+
+/// What a rule has taken of a limit that is not a rate limit, for a call that a later rule may
+/// refuse.
+#[derive(Clone, Copy)]
+struct Hold {
+    /// Which rule of the policy.
+    n: u8,
+    rule: Rule,
+    /// What the permit keeps of it.
+    mark: u64,
+    before: u128,
+    after: u128,
+}
+
+/// The holds of one call.
+pub(super) struct Holds(Vec<Hold, MAX_RULES>);
+
+impl Holds {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    fn push(&mut self, hold: Hold) {
+        // A policy has no more rules than there is room for.
+        let _ = self.0.push(hold);
+    }
+
+    /// By rule, what a permit keeps.
+    #[inline]
+    pub(super) fn marks(&self) -> Marks {
+        if self.0.is_empty() { Marks::NONE } else { self.some_marks() }
+    }
+
+    fn some_marks(&self) -> Marks {
+        let mut marks = Marks::NONE;
+        for hold in &self.0 {
+            marks.set(hold.n, hold.mark);
+        }
+        marks
+    }
+}
+
+/// A call that the first `count` limits of its policy have admitted.
+pub(super) struct Charged<'a> {
+    pub(super) call: &'a Call,
+    pub(super) policy: Policy,
+    pub(super) count: u8,
+    pub(super) revision: u32,
+    pub(super) time: Time,
+    pub(super) holds: &'a Holds,
+}
+
+/// Whether an admitted call's figures had better be these than those of an earlier rule: places
+/// only where nothing else is to be told, since they are not used up.
+#[inline]
+pub(super) fn is_tighter(
+    decision: &Decision,
+    kind: Kind,
+    tightest: &Decision,
+    of_places: bool,
+) -> bool {
+    if decision.by.is_none() || tightest.by.is_none() {
+        return tightest.by.is_none();
+    }
+    let are_places = kind == Kind::Concurrency;
+    if are_places == of_places { decision.remaining < tightest.remaining } else { of_places }
+}
+
+impl Gate<'_> {
+    /// Charges one limit, or says why not.
+    #[inline]
+    pub(super) fn charge(
+        &self,
+        call: &Call,
+        n: u8,
+        rule: Rule,
+        time: Time,
+        holds: &mut Holds,
+    ) -> (Decision, Kind) {
+        let key = self.entry_key(call, rule);
+        self.table.prefetch(&key);
+        let Some(setting) = self.table.settings.read(rule.limit) else {
+            return (Decision::table_full(rule.limit, 1), Kind::None);
+        };
+        let Some(rate) = setting.rate() else {
+            return self.charge_other(&key, call, (n, rule), time, holds);
+        };
+        let step = |tat, at: Time| take(&rate, tat, at.now_ns, call.cost);
+        let decision = match self.table.charge(&key, time, step) {
+            table::Charge::Done(taken) => taken.decision(rule.limit, &rate, time.now_ns),
+            table::Charge::Full { retry_after_ns } => {
+                Decision::table_full(rule.limit, retry_after_ns)
+            }
+        };
+        (decision, Kind::Rate)
+    }
+
+    /// Charges a limit that is not a rate limit. It is read anew: to hand it over would cost the
+    /// others.
+    #[inline(never)]
+    fn charge_other(
+        &self,
+        key: &EntryKey,
+        call: &Call,
+        (n, rule): (u8, Rule),
+        time: Time,
+        holds: &mut Holds,
+    ) -> (Decision, Kind) {
+        let Some(setting) = self.table.settings.read(rule.limit) else {
+            return (Decision::table_full(rule.limit, 1), Kind::None);
+        };
+        let limit = setting.limit();
+        let decision = match &limit {
+            Compiled::Off | Compiled::Rate(_) => Decision::UNLIMITED,
+            Compiled::Concurrency(guard) => self.enter(key, n, rule, guard, time, holds),
+            Compiled::Quota(allowance) => {
+                self.reserve(key, (n, rule), allowance, call.reserve, time, holds)
+            }
+        };
+        (decision, limit.kind())
+    }
+
+    /// Asks for a place.
+    fn enter(
+        &self,
+        key: &EntryKey,
+        n: u8,
+        rule: Rule,
+        guard: &Concurrency,
+        time: Time,
+        holds: &mut Holds,
+    ) -> Decision {
+        let charged =
+            self.table.charge(key, time, |payload, at: Time| match guard.ask(payload, at.now_ns) {
+                (Some(next), asked) => Step::Write(next, (asked, payload, next)),
+                (None, asked) => Step::Keep((asked, payload, payload)),
+            });
+        let (asked, before, after) = match charged {
+            table::Charge::Done(done) => done,
+            table::Charge::Full { retry_after_ns } => {
+                return Decision::table_full(rule.limit, retry_after_ns);
+            }
+        };
+        if let concurrency::Answer::Admitted(place) = asked.answer {
+            holds.push(Hold { n, rule, mark: place.to_word(), before, after });
+        } else if asked.tripped {
+            self.count_trip(rule.limit);
+        }
+        of_places(&asked, rule.limit, guard)
+    }
+
+    /// Sets units aside.
+    fn reserve(
+        &self,
+        key: &EntryKey,
+        (n, rule): (u8, Rule),
+        allowance: &Allowance,
+        units: u64,
+        time: Time,
+        holds: &mut Holds,
+    ) -> Decision {
+        let allowance = self.in_window(rule.limit, *allowance);
+        let charged = self.table.charge(key, time, |payload, at: Time| {
+            match allowance.reserve(payload, at.unix_ns, units) {
+                (Some(next), reserved) => Step::Write(next, (reserved, payload, next)),
+                (None, reserved) => Step::Keep((reserved, payload, payload)),
+            }
+        });
+        let (reserved, before, after) = match charged {
+            table::Charge::Done(done) => done,
+            table::Charge::Full { retry_after_ns } => {
+                return Decision::table_full(rule.limit, retry_after_ns);
+            }
+        };
+        if reserved.answer == quota::Answer::Admitted {
+            holds.push(Hold { n, rule, mark: quota::mark(reserved.end_s), before, after });
+        }
+        of_units(&reserved, rule.limit, &allowance, time)
+    }
+
+    /// The quota with the window that its host has set, where it has none of its own.
+    pub(super) fn in_window(&self, limit: u8, allowance: Allowance) -> Allowance {
+        let account = self.accounts.get(usize::from(limit));
+        let cycle = allowance.cycle.or_else(|| account.map(Account::cycle));
+        Allowance { cycle, ..allowance }
+    }
+
+    /// What [`charge`](Self::charge) would say.
+    pub(super) fn look(&self, call: &Call, rule: Rule, time: Time) -> Decision {
+        let Some(setting) = self.table.settings.read(rule.limit) else {
+            return Decision::table_full(rule.limit, 1);
+        };
+        let limit = setting.limit();
+        if limit == Compiled::Off {
+            return Decision::UNLIMITED;
+        }
+        let (payload, room) = self.table.look(&self.entry_key(call, rule), time);
+        let (decision, writes) = match limit {
+            Compiled::Off => return Decision::UNLIMITED,
+            Compiled::Rate(rate) => {
+                let (taken, writes) = match take(&rate, payload, time.now_ns, call.cost) {
+                    Step::Keep(taken) => (taken, false),
+                    Step::Write(_, taken) => (taken, true),
+                };
+                (taken.decision(rule.limit, &rate, time.now_ns), writes)
+            }
+            Compiled::Concurrency(guard) => {
+                let (next, asked) = guard.ask(payload, time.now_ns);
+                (of_places(&asked, rule.limit, &guard), next.is_some())
+            }
+            Compiled::Quota(allowance) => {
+                let allowance = self.in_window(rule.limit, allowance);
+                let (next, reserved) = allowance.reserve(payload, time.unix_ns, call.reserve);
+                (of_units(&reserved, rule.limit, &allowance, time), next.is_some())
+            }
+        };
+        match room {
+            Err(retry_after_ns) if writes => Decision::table_full(rule.limit, retry_after_ns),
+            _ => decision,
+        }
+    }
+
+    /// Refuses a call that its first limits have admitted: takes back what it charged there.
+    #[cold]
+    pub(super) fn refuse_after(
+        &self,
+        charged: &Charged<'_>,
+        mut decision: Decision,
+        clock: impl Fn() -> Time,
+    ) -> Decision {
+        let Charged { call, policy, count, revision, time, holds } = *charged;
+        let rules = policy.rules().take(usize::from(count)).map(|(_, rule)| rule);
+        if let (Some(Reason::TableFull), Some((_, rule))) =
+            (decision.refused, policy.rules().nth(usize::from(count)))
+        {
+            // What the call holds already, it will hold again: no such place is one to wait for.
+            let mut held: Vec<EntryKey, MAX_RULES> = Vec::new();
+            for rule in rules.clone().filter(|rule| self.is_on(rule.limit)) {
+                let _ = held.push(self.entry_key(call, rule));
+            }
+            let key = self.entry_key(call, rule);
+            decision.retry_after_ns = self.table.wait_beside(&key, &held, time);
+        }
+        for rule in rules {
+            self.refund(call, rule, revision, time.now_ns, || latest(&clock));
+        }
+        for hold in &holds.0 {
+            self.let_go(call, hold, time.now_ns);
+        }
+        decision
+    }
+
+    fn is_on(&self, limit: u8) -> bool {
+        let setting = self.table.settings.read(limit);
+        setting.is_some_and(|setting| setting.limit() != Compiled::Off)
+    }
+
+    /// Undoes a hold as if it had never been: where nobody has touched the state since, that is
+    /// what it was before.
+    fn let_go(&self, call: &Call, hold: &Hold, now_ns: u64) {
+        let limit = self.table.settings.kept(hold.rule.limit);
+        self.table.amend(&self.entry_key(call, hold.rule), |payload| {
+            let undone = if payload == hold.after {
+                Some(hold.before)
+            } else {
+                match (&limit, Place::from_word(hold.mark)) {
+                    (Compiled::Concurrency(guard), Some(place)) => {
+                        guard.take_back(payload, place, now_ns)
+                    }
+                    (Compiled::Quota(_), _) => {
+                        quota::settle(payload, hold.mark, call.reserve, Outcome::Cancelled, 0)
+                    }
+                    _ => None,
+                }
+            };
+            match undone {
+                Some(undone) => Step::Write(undone, ()),
+                None => Step::Keep(()),
+            }
+        });
+    }
+
+    /// Ends a call for each of its policy's limits.
+    pub(super) fn end(
+        &self,
+        permit: &Permit,
+        policy: Policy,
+        outcome: Outcome,
+        used: u64,
+        now_ns: impl Fn() -> u64,
+    ) -> Settled {
+        let mut settled = Settled::Now;
+        for (n, rule) in policy.rules() {
+            let mark = permit.mark(n);
+            if mark == 0 {
+                if outcome == Outcome::Cancelled {
+                    self.refund(&permit.call, rule, permit.revision, permit.stamp_ns, &now_ns);
+                }
+                continue;
+            }
+            match self.table.settings.kept(rule.limit) {
+                Compiled::Concurrency(guard) => {
+                    if self.leave(permit, n, rule, &guard, outcome, &now_ns).is_none() {
+                        settled = Settled::Lapsed;
+                    }
+                }
+                Compiled::Quota(_) => self.account_for(permit, mark, rule, outcome, used),
+                Compiled::Off | Compiled::Rate(_) => {}
+            }
+        }
+        settled
+    }
+
+    /// Gives a place back. `None`: it had lapsed.
+    fn leave(
+        &self,
+        permit: &Permit,
+        n: u8,
+        rule: Rule,
+        guard: &Concurrency,
+        outcome: Outcome,
+        now_ns: impl Fn() -> u64,
+    ) -> Option<()> {
+        let place = Place::from_word(permit.mark(n));
+        let returned = place.and_then(|place| {
+            let key = self.entry_key(&permit.call, rule);
+            let returned = self.table.amend(&key, |payload| {
+                match guard.settle(payload, place, outcome, now_ns()) {
+                    Some(returned) => Step::Write(returned.payload, Some(returned.tripped)),
+                    None => Step::Keep(None),
+                }
+            });
+            returned.flatten()
+        });
+        match returned {
+            Some(true) => self.count_trip(rule.limit),
+            Some(false) => {}
+            None => {
+                if let Some(account) = self.accounts.get(usize::from(rule.limit)) {
+                    account.count_lapsed();
+                }
+            }
+        }
+        returned.map(drop)
+    }
+
+    /// Replaces a reserve by what was used.
+    fn account_for(&self, permit: &Permit, mark: u64, rule: Rule, outcome: Outcome, used: u64) {
+        let call = &permit.call;
+        self.table.amend(&self.entry_key(call, rule), |payload| {
+            match quota::settle(payload, mark, call.reserve, outcome, used) {
+                Some(next) if next != payload => Step::Write(next, ()),
+                _ => Step::Keep(()),
+            }
+        });
+    }
+
+    fn count_trip(&self, limit: u8) {
+        if let Some(account) = self.accounts.get(usize::from(limit)) {
+            account.count_trip();
+        }
+    }
+
+    /// Gives back what a call charged to one rate limit at `stamp_ns`, when the gate was at
+    /// `revision`.
+    fn refund(
+        &self,
+        call: &Call,
+        rule: Rule,
+        revision: u32,
+        stamp_ns: u64,
+        now_ns: impl Fn() -> u64,
+    ) {
+        self.table.amend(&self.entry_key(call, rule), |tat| {
+            let setting = self.table.settings.read(rule.limit);
+            match setting.and_then(|setting| Some((setting.rate()?, setting.changed_at()))) {
+                Some((rate, changed_at)) if !is_later(changed_at, revision) => {
+                    Step::Write(rate.refund(tat, now_ns(), call.cost, stamp_ns), ())
+                }
+                _ => Step::Keep(()),
+            }
+        });
+    }
+}
+
+/// What a rate limit answered, and the bucket's `tat` after that.
+struct Taken {
+    charge: rate::Charge,
+    tat: u128,
+}
+
+#[inline]
+fn take(rate: &Rate, tat: u128, at_ns: u64, cost: u64) -> Step<Taken> {
+    match rate.charge(tat, at_ns, cost) {
+        charge @ rate::Charge::Admitted(next) if cost > 0 => {
+            Step::Write(next, Taken { charge, tat: next })
+        }
+        charge => Step::Keep(Taken { charge, tat }),
+    }
+}
+
+impl Taken {
+    #[inline]
+    fn decision(&self, limit: u8, rate: &Rate, now_ns: u64) -> Decision {
+        let (refused, retry_after_ns) = match self.charge {
+            rate::Charge::Admitted(_) => (None, 0),
+            rate::Charge::Refused { retry_after_ns } => (Some(Reason::Rate), retry_after_ns),
+            rate::Charge::Never => (Some(Reason::Never), 0),
+        };
+        let Level { remaining, reset_after_ns } = rate.level(self.tat, now_ns);
+        Decision {
+            refused,
+            by: Some(limit),
+            retry_after_ns,
+            limit: rate.burst,
+            remaining,
+            reset_after_ns,
+        }
+    }
+}
+
+fn of_places(asked: &Asked, limit: u8, guard: &Concurrency) -> Decision {
+    let (refused, retry_after_ns) = match asked.answer {
+        concurrency::Answer::Admitted(_) => (None, 0),
+        concurrency::Answer::Full => (Some(Reason::Concurrency), 0),
+        concurrency::Answer::BreakerOpen { retry_after_ns } => {
+            (Some(Reason::BreakerOpen), retry_after_ns)
+        }
+    };
+    let max_in_flight = guard.limit.max_in_flight;
+    Decision {
+        refused,
+        by: Some(limit),
+        retry_after_ns,
+        limit: max_in_flight.into(),
+        remaining: max_in_flight.saturating_sub(asked.in_flight).into(),
+        reset_after_ns: 0,
+    }
+}
+
+fn of_units(reserved: &Reserved, limit: u8, allowance: &Allowance, time: Time) -> Decision {
+    let reset_after_ns = quota::until_ns(reserved.end_s, time.unix_ns);
+    let (refused, retry_after_ns) = match reserved.answer {
+        quota::Answer::Admitted => (None, 0),
+        quota::Answer::UsedUp => (Some(Reason::Quota), reset_after_ns),
+        quota::Answer::Unseeded => (Some(Reason::Unseeded), 0),
+        quota::Answer::Never => (Some(Reason::Never), 0),
+    };
+    Decision {
+        refused,
+        by: Some(limit),
+        retry_after_ns,
+        limit: allowance.limit,
+        remaining: reserved.remaining,
+        reset_after_ns,
+    }
+}
