@@ -17,7 +17,7 @@ static const Signature PEEK = {
     {NAME_POLICY, NAME_CALLER, NAME_TOOL, NAME_COST, NAME_RESERVE, NAME_NOW_NS, NAME_UNIX_NS},
 };
 
-static int read_call(const Core *core, PyObject *const *values, callgate_call *call,
+static int read_call(PyObject *self, const Core *core, PyObject *const *values, callgate_call *call,
                      Timing *timing) {
     *call = (callgate_call){.struct_size = sizeof *call, .cost = 1};
     if (argument_policy(core, values[POLICY], &call->policy) < 0) return -1;
@@ -31,7 +31,7 @@ static int read_call(const Core *core, PyObject *const *values, callgate_call *c
                                                  "0 to 2^64-1 units", &call->reserve) < 0)) {
         return -1;
     }
-    return argument_timing(state, values[NOW], values[UNIX], timing);
+    return gate_timing(self, core, values[NOW], values[UNIX], timing);
 }
 
 static int raise_undecided(const Core *core, callgate_status status, const callgate_call *call) {
@@ -50,7 +50,7 @@ PyObject *gate_try_admit(PyObject *self, PyObject *const *args, Py_ssize_t posit
     Core *core = gate_core(self);
     if (core == NULL) return NULL;
     if (arguments_take(core->state, &TRY_ADMIT, args, positional, keywords, values) < 0 ||
-        read_call(core, values, &call, &timing) < 0) {
+        read_call(self, core, values, &call, &timing) < 0) {
         return NULL;
     }
     DecisionObject *made = decision_new(core);
@@ -76,7 +76,7 @@ PyObject *gate_peek(PyObject *self, PyObject *const *args, Py_ssize_t positional
     Core *core = gate_core(self);
     if (core == NULL) return NULL;
     if (arguments_take(core->state, &PEEK, args, positional, keywords, values) < 0 ||
-        read_call(core, values, &call, &timing) < 0) {
+        read_call(self, core, values, &call, &timing) < 0) {
         return NULL;
     }
     callgate_status status =

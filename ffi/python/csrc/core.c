@@ -11,35 +11,6 @@ typedef struct {
     callgate_policy policies[POLICIES_MAX];
 } Plan;
 
-/* Reads a field of a limit. An int that has no place in 64 bits is one that the engine refuses,
- * too: `fault` then says which field it was. */
-static int read_field(PyObject *tuple, Py_ssize_t index, callgate_status blame, uint64_t *number,
-                      callgate_status *fault) {
-    PyObject *item = PyTuple_GetItem(tuple, index);
-    if (item == NULL) return -1;
-    *number = PyLong_AsUnsignedLongLong(item);
-    if (*number != UINT64_MAX || !PyErr_Occurred()) return 0;
-    if (!PyErr_ExceptionMatches(PyExc_OverflowError)) return -1;
-    PyErr_Clear();
-    if (*fault == CALLGATE_OK) *fault = blame;
-    return 0;
-}
-
-/* Reads (kind, count, period_ns, burst). */
-int limit_from_tuple(PyObject *tuple, callgate_limit *limit, callgate_status *fault) {
-    uint64_t kind = 0;
-    *limit = (callgate_limit){0};
-    if (!PyTuple_Check(tuple)) return raise_type("a limit", "a tuple", tuple);
-    if (read_field(tuple, 0, CALLGATE_CONFIG_KIND, &kind, fault) < 0 ||
-        read_field(tuple, 1, CALLGATE_CONFIG_COUNT, &limit->count, fault) < 0 ||
-        read_field(tuple, 2, CALLGATE_CONFIG_PERIOD, &limit->period_ns, fault) < 0 ||
-        read_field(tuple, 3, CALLGATE_CONFIG_BURST, &limit->burst, fault) < 0) {
-        return -1;
-    }
-    limit->kind = kind > UINT32_MAX ? UINT32_MAX : (uint32_t)kind;
-    return 0;
-}
-
 /* Reads ((limit index, scope), ...). */
 static int policy_from_tuple(PyObject *rules, callgate_policy *policy) {
     if (!PyTuple_Check(rules)) return raise_type("a policy", "a tuple", rules);
@@ -128,6 +99,7 @@ static int core_keep_names(Core *core, const Plan *plan, PyObject *limits, PyObj
         if (name == NULL) return -1;
         PyUnicode_InternInPlace(&name);
         core->limit_names[n] = name;
+        core->has_quota |= plan->limits[n].kind == CALLGATE_KIND_QUOTA;
         if (PyTuple_SetItem(core->limit_names_tuple, n, name) < 0) return -1;
     }
     for (uint32_t n = 0; n < plan->config.policy_count; n++) {

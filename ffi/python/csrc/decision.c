@@ -92,20 +92,24 @@ static PyGetSetDef decision_getset[] = {
      "or 'never'. None where it is admitted.",
      NULL},
     {"by", decision_by, NULL,
-     "The name of the limit that refused; where admitted, of the one with the fewest tokens left,\n"
-     "or None where every limit of the policy is off.",
+     "The name of the limit that refused; where admitted, of the rate limit or quota that has the\n"
+     "least left (of the concurrency limit with the fewest places, where there is no other kind), or\n"
+     "None where every limit of the policy is off.",
      NULL},
     {"retry_after_ns", decision_number, NULL,
      "The call would be admitted in exactly so many nanoseconds, nobody else having charged. 0\n"
      "where it is admitted, and where no time can be known.",
      NUMBER(retry_after_ns)},
     {"limit", decision_number, NULL,
-     "What the limit holds when nobody has charged it, in tokens; 2**64-1 where all are off.",
+     "What the limit holds when nobody has charged it: tokens, places or units; 2**64-1 where all\n"
+     "are off.",
      NUMBER(limit)},
-    {"remaining", decision_number, NULL, "What is left of that, in tokens.",
+    {"remaining", decision_number, NULL, "What is left of that.",
      NUMBER(remaining)},
     {"reset_after_ns", decision_number, NULL,
-     "All of it is back in so many nanoseconds.", NUMBER(reset_after_ns)},
+     "All of it is back in so many nanoseconds; 0 of a concurrency limit, whose places come back\n"
+     "when calls end.",
+     NUMBER(reset_after_ns)},
     {"permit", decision_permit, NULL,
      "What the call holds until it is settled, the same object every time; None where refused.",
      NULL},
@@ -120,7 +124,7 @@ static PyMethodDef unpicklable[] = {
 PyDoc_STRVAR(decision_doc,
              "What was decided about a call, by Gate.try_admit(). True where it is admitted.\n\n"
              "Where it is refused, the figures are those of the limit that refused; where it is\n"
-             "admitted, those of the limit of the policy with the fewest tokens left.");
+             "admitted, those of the limit of the policy that has the least left.");
 
 static PyType_Slot decision_slots[] = {
     {Py_tp_doc, (void *)decision_doc},

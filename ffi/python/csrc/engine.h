@@ -32,6 +32,7 @@ _Static_assert(sizeof(callgate_permit) == 160, "callgate_permit");
 _Static_assert(sizeof(callgate_decision) == 48, "callgate_decision");
 _Static_assert(sizeof(callgate_stats) == 40, "callgate_stats");
 _Static_assert(sizeof(callgate_decisions) == 520, "callgate_decisions");
+_Static_assert(sizeof(callgate_guards) == 40, "callgate_guards");
 _Static_assert(_Alignof(callgate_gate) <= 8, "objects are aligned for 8 bytes");
 
 /* The names of all parameters of the functions that read their arguments by hand. */
@@ -66,6 +67,7 @@ typedef struct {
     PyObject *domains[2];
     PyObject *settled_now;     /* "ok" */
     PyObject *settled_already; /* "already_settled" */
+    PyObject *settled_lapsed;  /* "lapsed" */
 } State;
 
 /* A gate's memory, its handle and its names. */
@@ -82,6 +84,10 @@ typedef struct {
     PyObject *policy_names[POLICIES_MAX]; /* interned; alive through policy_index */
     PyObject *limit_names_tuple;
     uint8_t rule_limits[POLICIES_MAX][CALLGATE_MAX_RULES];
+    int has_quota; /* one of the limits is a quota, or was one */
+    int has_zones; /* a quota's windows are set by callgate.Gate, which knows time zones */
+    uint64_t windows_from_s; /* what was set is right for these seconds since the Unix epoch */
+    uint64_t windows_until_s;
 } Core;
 
 /* The base of callgate.Gate. */
@@ -155,7 +161,24 @@ PyObject *refuse_to_pickle(PyObject *self, PyObject *unused);
 /* core.c */
 extern PyType_Spec core_spec;
 Core *core_new(State *state, PyObject *args);
+
+/* limit.c */
 int limit_from_tuple(PyObject *tuple, callgate_limit *limit, callgate_status *fault);
+PyObject *limit_check(PyObject *module, PyObject *tuple);
+PyObject *gate_reconfigure(PyObject *self, PyObject *args);
+
+/* calendar.c */
+int core_timing(const Core *core, PyObject *now, PyObject *unix_time, Timing *timing);
+int gate_timing(PyObject *self, const Core *core, PyObject *now, PyObject *unix_time,
+                Timing *timing);
+PyObject *gate_use_zones(PyObject *self, PyObject *whether);
+PyObject *gate_set_windows(PyObject *self, PyObject *args);
+PyObject *gate_seed(PyObject *self, PyObject *args);
+
+/* reports.c */
+PyObject *gate_stats(PyObject *self, PyObject *args);
+PyObject *gate_guards(PyObject *self, PyObject *args);
+PyObject *gate_decisions(PyObject *self, PyObject *policy);
 
 /* The others, each in the file of its name. */
 extern PyType_Spec gate_spec;

@@ -71,7 +71,7 @@ static PyObject *gate_settle(PyObject *self, PyObject *const *args, Py_ssize_t p
         (values[1] != NULL && argument_outcome(state, values[1], &outcome) < 0) ||
         (values[2] != NULL &&
          argument_u64(state, values[2], "used", "0 to 2^64-1 units", &used) < 0) ||
-        argument_timing(state, values[3], values[4], &timing) < 0) {
+        core_timing(core, values[3], values[4], &timing) < 0) {
         return NULL;
     }
     callgate_status status =
@@ -80,86 +80,9 @@ static PyObject *gate_settle(PyObject *self, PyObject *const *args, Py_ssize_t p
                         : callgate_settle(&core->gate, &permit->permit, outcome, used);
     if (status == CALLGATE_OK) return new_ref(state->settled_now);
     if (status == CALLGATE_ALREADY_SETTLED) return new_ref(state->settled_already);
+    if (status == CALLGATE_LAPSED) return new_ref(state->settled_lapsed);
     raise_call_status(state, status);
     return NULL;
-}
-
-/* _reconfigure(limit index, (kind, count, period_ns, burst), now_ns). Two threads can't be in here
- * at once, which the engine forbids: the GIL is kept throughout. */
-static PyObject *gate_reconfigure(PyObject *self, PyObject *args) {
-    unsigned int index;
-    PyObject *to, *now;
-    callgate_limit limit;
-    callgate_status status = CALLGATE_OK;
-    Timing timing;
-    Core *core = gate_core(self);
-    if (core == NULL) return NULL;
-    if (!PyArg_ParseTuple(args, "IOO:_reconfigure", &index, &to, &now) ||
-        argument_timing(core->state, now, NULL, &timing) < 0 ||
-        limit_from_tuple(to, &limit, &status) < 0) {
-        return NULL;
-    }
-    if (status == CALLGATE_OK) {
-        status = timing.is_given
-                     ? callgate_reconfigure_at(&core->gate, index, &limit, timing.now_ns, 0)
-                     : callgate_reconfigure(&core->gate, index, &limit);
-    }
-    if (status == CALLGATE_OK) return new_ref(Py_None);
-    if (status < CALLGATE_CONFIG_CAPACITY) {
-        raise_call_status(core->state, status);
-    } else {
-        PyObject *name = index < core->limit_count ? core->limit_names[index] : NULL;
-        raise_config_status(core->state, status, name, NULL);
-    }
-    return NULL;
-}
-
-/* _stats(now_ns) -> (slots, live, at_rest, claimed, empty). */
-static PyObject *gate_stats(PyObject *self, PyObject *now) {
-    callgate_stats stats;
-    callgate_status status;
-    Timing timing;
-    Core *core = gate_core(self);
-    if (core == NULL || argument_timing(core->state, now, NULL, &timing) < 0) return NULL;
-    /* It walks the whole table, so other threads go on meanwhile. `self` keeps the core alive. */
-    Py_BEGIN_ALLOW_THREADS;
-    status = timing.is_given ? callgate_stats_get_at(&core->gate, timing.now_ns, 0, &stats)
-                             : callgate_stats_get(&core->gate, &stats);
-    Py_END_ALLOW_THREADS;
-    if (status != CALLGATE_OK) {
-        raise_call_status(core->state, status);
-        return NULL;
-    }
-    return Py_BuildValue("KKKKK", (unsigned long long)stats.slots, (unsigned long long)stats.live,
-                         (unsigned long long)stats.at_rest, (unsigned long long)stats.claimed,
-                         (unsigned long long)stats.empty);
-}
-
-/* _decisions(policy index) -> (admitted, [(rule, reason, refused), ...]), of which those that are 0
- * are left out. */
-static PyObject *gate_decisions(PyObject *self, PyObject *policy) {
-    callgate_decisions sums;
-    Core *core = gate_core(self);
-    if (core == NULL) return NULL;
-    unsigned long index = PyLong_AsUnsignedLong(policy);
-    if (PyErr_Occurred()) return NULL;
-    uint32_t narrow = index > UINT32_MAX ? UINT32_MAX : (uint32_t)index;
-    callgate_status status = callgate_decisions_get(&core->gate, narrow, &sums);
-    if (status != CALLGATE_OK) {
-        raise_call_status(core->state, status);
-        return NULL;
-    }
-    PyObject *refused = PyList_New(0);
-    for (int n = 0; refused != NULL && n < CALLGATE_MAX_RULES * REASON_COUNT; n++) {
-        int rule = n / REASON_COUNT, reason = n % REASON_COUNT;
-        unsigned long long count = sums.refused[rule][reason];
-        if (count == 0) continue;
-        PyObject *entry = Py_BuildValue("iOK", rule, core->state->reasons[reason], count);
-        if (entry == NULL || PyList_Append(refused, entry) < 0) Py_CLEAR(refused);
-        Py_XDECREF(entry);
-    }
-    if (refused == NULL) return NULL;
-    return Py_BuildValue("KN", (unsigned long long)sums.admitted, refused);
 }
 
 PyDoc_STRVAR(
@@ -179,18 +102,22 @@ PyDoc_STRVAR(
     "reserve   units to set aside in each quota of the policy\n"
     "now_ns    nanoseconds of a clock of yours, below 2^61; None: the system's (on Linux the one\n"
     "          that goes on while the machine sleeps). Don't mix clocks on one gate\n"
-    "unix_ns   nanoseconds since the Unix epoch, beside now_ns\n\n"
+    "unix_ns   nanoseconds since the Unix epoch, beside now_ns; needed there where the gate has a\n"
+    "          quota\n\n"
     "Raises CallError where the call can't be decided; nothing is charged then.");
 
 PyDoc_STRVAR(
     settle_doc,
     "settle($self, permit, outcome='success', used=0, now_ns=None, unix_ns=None)\n"
     "--\n\n"
-    "End an admitted call. Returns 'ok', or 'already_settled' where it was settled before.\n\n"
+    "End an admitted call. Returns 'ok'; 'already_settled' where it was settled before; 'lapsed'\n"
+    "where that comes after its lease: its place was taken for lost, and of that limit nothing was\n"
+    "changed.\n\n"
     "permit    the decision's permit, of this gate\n"
     "outcome   'success'; 'failure'; 'abandoned': it ran, but its client went away; 'cancelled':\n"
     "          it never ran, so what it was charged is given back, as far as time has not done so\n"
-    "used      the units to charge to quotas, in place of what was reserved\n"
+    "used      the units to charge to quotas, in place of what was reserved, 0 to 2^64-1. Of an\n"
+    "          abandoned call with 0 the reserve stays\n"
     "now_ns, unix_ns   as in try_admit\n\n"
     "Any thread may settle. Raises CallError for a permit of another gate.");
 
@@ -211,7 +138,11 @@ static PyMethodDef gate_methods[] = {
     {"_open", FAST(gate_open), METH_METHOD | METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_peek", FAST(gate_peek), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_reconfigure", gate_reconfigure, METH_VARARGS, NULL},
-    {"_stats", gate_stats, METH_O, NULL},
+    {"_stats", gate_stats, METH_VARARGS, NULL},
+    {"_guards", gate_guards, METH_VARARGS, NULL},
+    {"_seed", gate_seed, METH_VARARGS, NULL},
+    {"_use_zones", gate_use_zones, METH_O, NULL},
+    {"_set_windows", gate_set_windows, METH_VARARGS, NULL},
     {"_decisions", gate_decisions, METH_O, NULL},
     {"__reduce__", refuse_to_pickle, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

@@ -42,8 +42,11 @@ static int make_words(State *state) {
     for (int n = 0; n < 2; n++) {
         if (intern(DOMAINS[n], &state->domains[n]) < 0) return -1;
     }
-    if (intern("ok", &state->settled_now) < 0) return -1;
-    return intern("already_settled", &state->settled_already);
+    if (intern("ok", &state->settled_now) < 0 ||
+        intern("already_settled", &state->settled_already) < 0) {
+        return -1;
+    }
+    return intern("lapsed", &state->settled_lapsed);
 }
 
 static int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {
@@ -87,6 +90,8 @@ static int add_facts(PyObject *module) {
     Py_DECREF(is_lock_free);
     if (failed || PyModule_AddIntMacro(module, CALLGATE_KIND_OFF) < 0 ||
         PyModule_AddIntMacro(module, CALLGATE_KIND_RATE) < 0 ||
+        PyModule_AddIntMacro(module, CALLGATE_KIND_CONCURRENCY) < 0 ||
+        PyModule_AddIntMacro(module, CALLGATE_KIND_QUOTA) < 0 ||
         PyModule_AddIntMacro(module, CALLGATE_SCOPE_CALLER) < 0 ||
         PyModule_AddIntMacro(module, CALLGATE_SCOPE_TOOL) < 0 ||
         PyModule_AddIntMacro(module, CALLGATE_SCOPE_CALLER_TOOL) < 0) {
@@ -105,32 +110,6 @@ static int module_exec(PyObject *module) {
     State *state = PyModule_GetState(module);
     if (make_words(state) < 0 || find_errors(state) < 0 || make_types(module, state) < 0) return -1;
     return add_facts(module);
-}
-
-/* check_limit((kind, count, period_ns, burst)) -> None, or (field, sentence): asked of the engine,
- * which alone keeps the bounds. */
-static PyObject *check_limit(PyObject *module, PyObject *tuple) {
-    (void)module;
-    callgate_limit limit;
-    callgate_status status = CALLGATE_OK;
-    if (limit_from_tuple(tuple, &limit, &status) < 0) return NULL;
-    if (status == CALLGATE_OK) {
-        callgate_policy policy = {.rule_count = 1, .rules = {{0, CALLGATE_SCOPE_SHARED}}};
-        callgate_config config = {
-            .struct_size = sizeof config,
-            .capacity = 1,
-            .secret = {1},
-            .limit_count = 1,
-            .policy_count = 1,
-            .limits = &limit,
-            .policies = &policy,
-        };
-        callgate_fault fault;
-        status = callgate_check(&config, &fault);
-        if (status == CALLGATE_OK) status = fault.status;
-    }
-    if (status == CALLGATE_OK) return new_ref(Py_None);
-    return Py_BuildValue("zs", callgate_error_field(status), callgate_strerror(status));
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
@@ -168,6 +147,7 @@ static int module_clear(PyObject *module) {
     clear_words(state->domains, 2);
     clear_words(&state->settled_now, 1);
     clear_words(&state->settled_already, 1);
+    clear_words(&state->settled_lapsed, 1);
     return 0;
 }
 
@@ -176,7 +156,7 @@ static void module_free(void *module) {
 }
 
 static PyMethodDef module_methods[] = {
-    {"check_limit", check_limit, METH_O, NULL},
+    {"check_limit", limit_check, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

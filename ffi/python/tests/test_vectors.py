@@ -26,9 +26,12 @@ def test_every_decision_is_the_one_of_the_vectors(path: Path) -> None:
     assert summary.passed == sum(map(vectors.is_supported, scenarios))
 
 
-def test_all_of_the_rate_limits_vectors_are_run() -> None:
-    summary = vectors.run_file(DIRECTORY / "rate.jsonl")
-    assert summary.passed >= 33 and summary.unsupported_names == []
+@pytest.mark.parametrize(
+    ("name", "count"), [("rate", 33), ("concurrency", 18), ("quota", 7), ("policy", 4)]
+)
+def test_all_vectors_are_run(name: str, count: int) -> None:
+    summary = vectors.run_file(DIRECTORY / f"{name}.jsonl")
+    assert summary.passed >= count and summary.unsupported_names == []
 
 
 def scenario(**step: Any) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from callgate import ConfigError, Decision, Gate, Permit, RateLimit
+from callgate import ConcurrencyLimit, ConfigError, Decision, Gate, Permit, Quota, RateLimit
 
-BUILT_KINDS = frozenset({"rate"})
-BUILT_OPS = frozenset({"admit", "settle"})
+BUILT_KINDS = frozenset({"rate", "concurrency", "quota"})
+BUILT_OPS = frozenset({"admit", "settle", "seed"})
+SECOND_NS = 1_000_000_000
 FIGURES = ("retry_after_ns", "limit", "remaining", "reset_after_ns")
 
 Object = dict[str, Any]
@@ -102,14 +103,7 @@ def run_scenario(scenario: Object) -> str | None:
 
 
 def _gate_of(scenario: Object) -> Gate:
-    limits = {
-        str(n): RateLimit(
-            int(limit.get("count", 0)),
-            per=int(limit.get("period_ns", 0)),
-            burst=int(limit.get("burst", 0)),
-        )
-        for n, limit in enumerate(scenario["limits"])
-    }
+    limits = {str(n): _limit_of(limit) for n, limit in enumerate(scenario["limits"])}
     policies = {
         name: [(limit, scope.lower()) for limit, scope in rules]
         for name, rules in scenario["policies"].items()
@@ -125,16 +119,38 @@ def _gate_of(scenario: Object) -> Gate:
     )
 
 
+def _limit_of(limit: Object) -> RateLimit | ConcurrencyLimit | Quota:
+    numbers = {name: int(value) for name, value in limit.items() if name != "kind"}
+    get = numbers.get
+    if limit["kind"] == "rate":
+        return RateLimit(get("count", 0), per=get("period_ns", 0), burst=get("burst", 0))
+    if limit["kind"] == "concurrency":
+        return ConcurrencyLimit(
+            get("max_in_flight", 0),
+            lease=get("lease_ns", 0),
+            reject_trip=get("reject_trip", 0),
+            failure_trip=get("failure_trip", 0),
+            cooldown=get("cooldown_ns", 0),
+            half_open_probes=get("half_open_probes", 0),
+        )
+    return Quota(
+        get("limit", 0),
+        per=get("period_s", 0) * SECOND_NS,
+        anchor_unix_s=get("anchor_unix_s", 0),
+        must_seed=bool(get("must_seed", 0)),
+    )
+
+
 class _Run:
     def __init__(self, gate: Gate, unix_base_ns: int) -> None:
         self._gate = gate
         self._unix_base_ns = unix_base_ns
-        self._permits: dict[str, Permit] = {}
+        self._permits: dict[str, Permit | None] = {}
 
     def run(self, steps: list[Object]) -> str | None:
         for n, step in enumerate(steps):
-            run_step = self._admit if step["op"] == "admit" else self._settle
-            difference = run_step(step)
+            run_step = {"admit": self._admit, "settle": self._settle, "seed": self._seed}
+            difference = run_step[step["op"]](step)
             if difference is not None:
                 return f"step {n}: {difference}"
         return None
@@ -149,7 +165,7 @@ class _Run:
             unix_ns = self._unix_base_ns + now_ns
             decision = self._gate.try_admit(policy, caller, tool, cost, reserve, now_ns, unix_ns)
             admitted += decision.admitted
-            if decision.permit is not None and "permit" in step:
+            if "permit" in step:
                 self._permits[step["permit"]] = decision.permit
         assert decision is not None, "a step runs at least once"
         expected = step["expect"]
@@ -161,15 +177,27 @@ class _Run:
 
     def _settle(self, step: Object) -> str | None:
         now_ns = int(step["at"])
-        status = self._gate.settle(
-            self._permits[step["permit"]],
-            step["outcome"].lower(),
-            int(step.get("actual", 0)),
-            now_ns,
-            self._unix_base_ns + now_ns,
-        )
+        permit = self._permits[step["permit"]]
+        # A refused call has no permit in Python. Elsewhere it has an empty one, settled already.
+        status: str = "already_settled"
+        if permit is not None:
+            used, unix_ns = int(step.get("actual", 0)), self._unix_base_ns + now_ns
+            status = self._gate.settle(permit, step["outcome"].lower(), used, now_ns, unix_ns)
         expected = step["expect"]["status"].lower()
         return None if status == expected else f"status {status!r}, expected {expected!r}"
+
+
+    def _seed(self, step: Object) -> str | None:
+        now_ns = int(step["at"])
+        seeded = self._gate.seed(
+            str(step["limit"]),
+            step.get("caller", "alice"),
+            int(step["used"]),
+            now_ns=now_ns,
+            unix_ns=self._unix_base_ns + now_ns,
+        )
+        expected = step["expect"]["seeded"]
+        return None if seeded == expected else f"seeded {seeded}, expected {expected}"
 
 
 def _times_of(step: Object) -> Iterator[int]:

@@ -7,6 +7,8 @@ VERSION: str
 IS_LOCK_FREE: bool
 CALLGATE_KIND_OFF: int
 CALLGATE_KIND_RATE: int
+CALLGATE_KIND_CONCURRENCY: int
+CALLGATE_KIND_QUOTA: int
 CALLGATE_SCOPE_CALLER: int
 CALLGATE_SCOPE_TOOL: int
 CALLGATE_SCOPE_CALLER_TOOL: int
@@ -89,5 +91,23 @@ class Gate:
         unix_ns: int | None = None,
     ) -> list[tuple[str, Reason | None, int, int, int, int]]: ...
     def _reconfigure(self, limit: int, to: EngineLimit, now_ns: int | None, /) -> None: ...
-    def _stats(self, now_ns: int | None, /) -> tuple[int, int, int, int, int]: ...
+    def _stats(
+        self, now_ns: int | None, unix_ns: int | None, /
+    ) -> tuple[int, int, int, int, int]: ...
+    def _guards(self, limit: int, now_ns: int | None, /) -> tuple[int, int, int, int, int]: ...
+    def _seed(
+        self,
+        limit: int,
+        scope: int,
+        caller: str | bytes | Key | None,
+        tool: str | bytes | Key | None,
+        used: int,
+        now_ns: int | None,
+        unix_ns: int | None,
+        /,
+    ) -> bool: ...
+    def _use_zones(self, whether: bool, /) -> None: ...
+    def _set_windows(
+        self, windows: list[tuple[int, int, int]], from_s: int, until_s: int, /
+    ) -> None: ...
     def _decisions(self, policy: int, /) -> tuple[int, list[tuple[int, Reason, int]]]: ...

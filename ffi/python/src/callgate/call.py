@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 @final
 class Call:
-    """An admitted call, from `Gate.admit`. It is settled once, at the end of its `with` block:
+    """An admitted call, from `Gate.admit`. It is settled once, at the end of its `with` or
+    `async with` block:
 
     - "failure" where an `Exception` leaves the block;
     - "abandoned" where another exception does: `asyncio.CancelledError` (of a client that went
@@ -24,11 +26,14 @@ class Call:
     - "success" otherwise;
     - not again where `settle` or `cancel` did so before.
 
-    Nothing in it blocks: a plain `with` is right in async code, too. A call that is never settled,
-    as where no `with` block is entered, keeps what it was charged; nothing else is held by it.
+    A call that nobody settles, as where its block is never entered, is settled as "abandoned" when
+    the last reference to it is gone: its place is given back, and it keeps what it was charged.
+
+    Nothing in it blocks: a plain `with` is right in async code, too. A process that is forked
+    within the block has a copy; only the process that was admitted settles by itself.
     """
 
-    __slots__ = ("_decision", "_gate", "_now_ns", "_unix_ns", "_used")
+    __slots__ = ("_decision", "_gate", "_now_ns", "_pid", "_settled", "_unix_ns", "_used")
 
     def __init__(
         self, gate: Gate, decision: Decision, now_ns: int | None, unix_ns: int | None
@@ -39,6 +44,8 @@ class Call:
         self._now_ns = now_ns
         self._unix_ns = unix_ns
         self._used = 0
+        self._settled = False
+        self._pid = os.getpid()
 
     @property
     def decision(self) -> Decision:
@@ -46,7 +53,11 @@ class Call:
         return self._decision
 
     def used(self, units: int) -> None:
-        """Before it is settled: how many units the call uses up of its quotas, 0 to 2^64-1."""
+        """Before it is settled: how many units the call uses up of its quotas, 0 to 2^64-1.
+
+        In place of what was said before, and of what was reserved. A call that never says it has
+        used none; but of one that is abandoned the reserve stays.
+        """
         units = integer("units", units)
         if not 0 <= units <= U64_MAX:
             raise CallError("units must be 0 to 2^64-1", "units")
@@ -59,18 +70,21 @@ class Call:
         now_ns: int | None = None,
         unix_ns: int | None = None,
     ) -> Settled:
-        """End the call now. Returns "already_settled" where that was done before.
+        """End the call now. Returns "already_settled" where that was done before, and "lapsed"
+        where its lease was over.
 
         `used` defaults to what `used()` said. Where the call was admitted at a time of yours and
-        none is given here, that time is taken.
+        none is given here, that time is taken. Any thread may settle.
         """
         permit = self._decision.permit
         assert permit is not None, "an admitted call has a permit"
         if now_ns is None and unix_ns is None:
             now_ns, unix_ns = self._now_ns, self._unix_ns
-        return self._gate.settle(
+        settled = self._gate.settle(
             permit, outcome, self._used if used is None else used, now_ns, unix_ns
         )
+        self._settled = True
+        return settled
 
     def cancel(self, now_ns: int | None = None, unix_ns: int | None = None) -> Settled:
         """The call never ran: give back what it was charged, as far as time has not done so."""
@@ -86,9 +100,28 @@ class Call:
         traceback: TracebackType | None,
     ) -> None:
         if kind is None:
-            self.settle("success")
+            self._end("success")
         else:
-            self.settle("failure" if issubclass(kind, Exception) else "abandoned")
+            self._end("failure" if issubclass(kind, Exception) else "abandoned")
+
+    async def __aenter__(self) -> Call:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pid"):  # __init__ has run to its end
+            self._end("abandoned")
+
+    def _end(self, outcome: Outcome) -> None:
+        if not self._settled and self._pid == os.getpid():
+            self.settle(outcome)
 
     def __repr__(self) -> str:
         return f"<callgate.Call {self._decision!r}>"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import Final, TypeVar, cast
 
 from callgate import _engine
 from callgate.errors import ConfigError
 from callgate.integers import integer
-from callgate.limits import Limit, Off, RateLimit, engine_limit
+from callgate.limits import KINDS, KINDS_TEXT, EngineLimit, Limit, Quota, engine_limit
 from callgate.vocabulary import Scope
 
 SCOPES: Final[dict[str, int]] = {
@@ -63,9 +64,22 @@ class GateConfig:
             for rules in self.policies.values()
         )
 
-    def engine_limits(self) -> tuple[tuple[int, int, int, int], ...]:
+    def engine_limits(self) -> tuple[EngineLimit, ...]:
         """The limits, as the engine takes them."""
         return tuple(engine_limit(limit) for limit in self.limits.values())
+
+    def zones(self) -> dict[int, tzinfo]:
+        """The zones of the quotas that have one, by the limit's index."""
+        return {
+            n: limit.tz
+            for n, limit in enumerate(self.limits.values())
+            if isinstance(limit, Quota) and limit.tz is not None
+        }
+
+    def scopes_of(self, limit: str) -> list[Scope]:
+        """The scopes with which the policies use a limit, each once."""
+        rules = (rule for rules in self.policies.values() for rule in rules)
+        return list(dict.fromkeys(scope for name, scope in rules if name == limit))
 
 
 def _named(field: str, mapping: Mapping[str, _Value]) -> list[tuple[str, _Value]]:
@@ -96,9 +110,9 @@ def _is_text(name: str) -> bool:
 
 
 def _limit(name: str, limit: Limit) -> Limit:
-    if isinstance(limit, (RateLimit, Off)):
+    if isinstance(limit, KINDS):
         return limit
-    raise TypeError(f"limits[{name!r}] must be a RateLimit or OFF, not {type(limit).__name__}")
+    raise TypeError(f"limits[{name!r}] must be {KINDS_TEXT}, not {type(limit).__name__}")
 
 
 def _policy(

@@ -77,6 +77,10 @@ def _refusal_text(decision: Decision) -> str:
     head = f"refused by limit {decision.by!r} ({decision.reason})"
     if decision.reason == "never":
         return f"{head}: the cost is above the {decision.limit} that it can ever hold"
+    if decision.reason == "concurrency":
+        return f"{head}: all of its {decision.limit} places are taken"
+    if decision.reason == "unseeded":
+        return f"{head}: it waits to be told what was used before"
     if decision.retry_after_ns == 0:
         return f"{head}: try again later"
     return f"{head}: retry in {duration_text(decision.retry_after_ns)}"

@@ -9,29 +9,35 @@ from types import MappingProxyType
 from callgate import _engine
 from callgate._engine import IS_LOCK_FREE, Key
 from callgate.call import Call
-from callgate.config import MEMORIES, GateConfig
+from callgate.config import MEMORIES, SCOPES, GateConfig
 from callgate.errors import CallError, ConfigError, Refused
-from callgate.limits import Limit, Off, RateLimit, engine_limit
-from callgate.reports import Report, Stats
+from callgate.limits import KINDS, KINDS_TEXT, ConcurrencyLimit, Limit, engine_limit
+from callgate.metrics import families_of, text_of
+from callgate.reports import Guards, Report, Stats
 from callgate.vocabulary import Memory, Reason, Scope
+from callgate.zones import AHEAD_S, day_of
 
 
 class Gate(_engine.Gate):
     """Decides calls: limits, the policies that apply them, and the state of all callers.
 
     gate = Gate(
-        limits={"caller": RateLimit(30, per="1s", burst=60), "all": RateLimit(1000, per="1s")},
-        policies={"authenticated": [("caller", "caller"), ("all", "shared")]},
+        limits={"caller": RateLimit(30, per="1s", burst=60),
+                "tokens": Quota(50_000, per="1d", tz="Asia/Shanghai"),
+                "server": ConcurrencyLimit(3, lease="2h", reject_trip=5, cooldown="30s")},
+        policies={"authenticated": [("caller", "caller"), ("tokens", "caller"),
+                                    ("server", "shared")]},
         capacity=10_000,
     )
     with gate.admit("authenticated", caller="user:1001") as call:   # raises Refused
-        ...
+        call.used(run())
 
-    limits    name -> RateLimit or OFF; 1 to 64 of them
+    limits    name -> RateLimit, ConcurrencyLimit, Quota or OFF; 1 to 64 of them
     policies  name -> list of (limit's name, scope), 1 to 8; 1 to 64 policies. Each is for a class
               of callers. Its limits are charged in order, all or none. Scopes say whose state a
               limit keeps: "caller", "tool", "caller_tool" (one for each pair), "shared" (one for
-              all)
+              all). Best with concurrency limits last: no place is taken then by a call that another
+              limit refuses
     capacity  how many distinct callers are sure to find a place, 1 to 67,108,864: a guarantee,
               not a cap. Each tool of a limit kept by tool takes the place of a caller, so does each
               pair. All memory is taken now; it never grows
@@ -43,7 +49,7 @@ class Gate(_engine.Gate):
     type. Every method may be called from any thread.
     """
 
-    __slots__ = ("__weakref__", "_config")
+    __slots__ = ("__weakref__", "_config", "_internal_errors")
 
     def __init__(
         self,
@@ -66,6 +72,8 @@ class Gate(_engine.Gate):
         )
         self._open(parts)
         self._config = config
+        self._internal_errors = 0
+        self._use_zones(bool(config.zones()))
 
     @property
     def limits(self) -> Mapping[str, Limit]:
@@ -122,10 +130,13 @@ class Gate(_engine.Gate):
         """Change a limit, for all callers at once and in every process that shares the memory.
 
         Every caller keeps its debt, but never more than the new limit can express; nobody gets a
-        new burst. What was charged before is not given back on a cancellation any more.
+        new burst. What a rate limit was charged before is not given back on a cancellation any
+        more. More calls in flight than a new limit allows end as they would have; an open breaker
+        stays open until it was to be. A caller's window stays what it is; another time zone is
+        followed from its next midnight on.
 
         name    the limit's name
-        limit   a RateLimit or OFF
+        limit   OFF, or one of the limit's kind; a concurrency limit keeps its lease
         now_ns  as in `try_admit`
 
         Not by two processes at once (threads are kept apart). `limits` shows the change in this
@@ -133,19 +144,106 @@ class Gate(_engine.Gate):
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a str, not {type(name).__name__}")
-        if not isinstance(limit, (RateLimit, Off)):
-            raise TypeError(f"limit must be a RateLimit or OFF, not {type(limit).__name__}")
-        limits = self._config.limits
-        if name not in limits:
-            known = ", ".join(map(repr, limits))
-            raise CallError(f"name: limit {name!r} is unknown; this gate has {known}", "name")
-        self._reconfigure(list(limits).index(name), engine_limit(limit), now_ns)
-        limits[name] = limit
+        if not isinstance(limit, KINDS):
+            raise TypeError(f"limit must be {KINDS_TEXT}, not {type(limit).__name__}")
+        self._reconfigure(self._index("name", name), engine_limit(limit), now_ns)
+        self._config.limits[name] = limit
+        self._use_zones(bool(self._config.zones()))
 
-    def stats(self, now_ns: int | None = None) -> Stats:
+    def seed(
+        self,
+        limit: str,
+        caller: str | bytes | Key | None,
+        used: int,
+        *,
+        tool: str | bytes | Key | None = None,
+        scope: Scope | None = None,
+        now_ns: int | None = None,
+        unix_ns: int | None = None,
+    ) -> bool:
+        """Tell a quota what a ledger knows to have been used in the present window: once for each
+        caller and window, after a restart. Returns False where it had been told; nothing is done
+        then. `Seeder` does this by itself.
+
+        limit   the quota's name
+        caller  whose state it is, as in `try_admit`; None where the scope has no caller
+        used    units, 0 to 2^64-1: they are added to what was used since the restart
+        tool    the tool, where the scope has one
+        scope   the state is the one that the policies keep under this scope; needed where they use
+                the quota with several
+
+        Raises CallError where there is no such quota, and where the table has no place for the
+        caller.
+        """
+        if not isinstance(limit, str):
+            raise TypeError(f"limit must be a str, not {type(limit).__name__}")
+        index = self._index("limit", limit)
+        kept_by = SCOPES[self._scope_of(limit, scope)]
+        return self._seed(index, kept_by, caller, tool, used, now_ns, unix_ns)
+
+    def guards(self, limit: str, now_ns: int | None = None) -> Guards:
+        """What a concurrency limit and its breakers look like: for metrics, since it walks the
+        table. Raises CallError where there is no such limit, or it is none of that kind."""
+        if not isinstance(limit, str):
+            raise TypeError(f"limit must be a str, not {type(limit).__name__}")
+        index = self._index("limit", limit)
+        if not isinstance(self._config.limits[limit], ConcurrencyLimit):
+            raise CallError(f"limit: {limit!r} must be a ConcurrencyLimit", "limit")
+        return Guards(*self._guards(index, now_ns))
+
+    def stats(self, now_ns: int | None = None, unix_ns: int | None = None) -> Stats:
         """What the table holds and what was decided: for metrics, since it walks the table."""
-        table = self._stats(now_ns)
+        table = self._stats(now_ns, unix_ns)
         return Stats(*table, decisions=self._decisions_by_name())
+
+    def metrics(self, now_ns: int | None = None, unix_ns: int | None = None) -> str:
+        """All of that as OpenMetrics text, which ends with "# EOF". No label holds an identity.
+
+        Served by `callgate.metrics.metrics_app`, and to `prometheus_client` by
+        `callgate.prometheus.CallgateCollector`.
+        """
+        return text_of(families_of(self, now_ns=now_ns, unix_ns=unix_ns))
+
+    @property
+    def internal_errors(self) -> int:
+        """How many failures of the limiter itself middleware has counted here, in this process."""
+        return self._internal_errors
+
+    def count_internal_error(self) -> None:
+        """For middleware: the limiter itself failed, and a call was decided without it."""
+        self._internal_errors += 1
+
+    def _index(self, argument: str, limit: str) -> int:
+        limits = list(self._config.limits)
+        if limit not in limits:
+            known = ", ".join(map(repr, limits))
+            raise CallError(
+                f"{argument}: limit {limit!r} is unknown; this gate has {known}", argument
+            )
+        return limits.index(limit)
+
+    def _scope_of(self, limit: str, scope: Scope | None) -> Scope:
+        used_with = self._config.scopes_of(limit)
+        if scope is None and len(used_with) == 1:
+            return used_with[0]
+        if scope is not None and scope in used_with:
+            return scope
+        known = ", ".join(map(repr, used_with)) or "none"
+        raise CallError(
+            f"scope: limit {limit!r} has no state under {scope!r}; its policies use {known}"
+            if scope is not None
+            else f"scope is needed: the policies use limit {limit!r} with {known}",
+            "scope",
+        )
+
+    def _roll(self, unix_s: int) -> None:
+        """Sets the day of every zone, for calls at that second. Called from C, once a day."""
+        windows, from_s, until_s = [], 0, 2**63
+        for index, tz in self._config.zones().items():
+            start, end = day_of(tz, unix_s + AHEAD_S)
+            windows.append((index, start, end))
+            from_s, until_s = max(from_s, start - AHEAD_S), min(until_s, end - AHEAD_S)
+        self._set_windows(windows, from_s, max(until_s, 0))
 
     def _decisions_by_name(self) -> dict[tuple[str, str | None, Reason | None], int]:
         decisions: dict[tuple[str, str | None, Reason | None], int] = {}

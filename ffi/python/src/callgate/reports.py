@@ -18,11 +18,33 @@ class Report:
     retry_after_ns: int
     """It would admit in so many nanoseconds; 0 where it does, and where no time can be known."""
     limit: int
-    """What the limit holds when nobody has charged it, in tokens; 2**64-1 where it is off."""
+    """What the limit holds when nobody has charged it: tokens, places or units; 2**64-1 where it is
+    off."""
     remaining: int
     """What is left of that: before the call where it would be refused, after it where admitted."""
     reset_after_ns: int
-    """All of it is back in so many nanoseconds."""
+    """All of it is back in so many nanoseconds; 0 of a concurrency limit, whose places come back
+    when calls end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What a concurrency limit looks like now, over all its states (one for each caller, say), and
+    what was counted since the gate was made.
+
+    In memory that forked workers share, both are those of all of them.
+    """
+
+    in_flight: int
+    """How many calls hold a place."""
+    open: int
+    """How many breakers are open."""
+    half_open: int
+    """How many breakers are half-open."""
+    trips: int
+    """How often a breaker opened."""
+    lapsed: int
+    """How many permits were settled after their lease."""
 
 
 @dataclass(frozen=True, slots=True)

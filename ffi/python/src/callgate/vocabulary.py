@@ -19,8 +19,9 @@ Outcome: TypeAlias = Literal["success", "failure", "abandoned", "cancelled"]
 """What became of a call. "abandoned": it ran, but its client went away. "cancelled": it never ran,
 so that its charges are given back."""
 
-Settled: TypeAlias = Literal["ok", "already_settled"]
-"""What a settlement comes to."""
+Settled: TypeAlias = Literal["ok", "already_settled", "lapsed"]
+"""What a settlement comes to. "lapsed": it came after the lease of the call, whose place had been
+taken for lost; of that limit nothing was changed."""
 
 Memory: TypeAlias = Literal["auto", "private"]
 """Where a gate's state is kept. "auto": shared with every process that is forked later. "private":
