@@ -66,9 +66,11 @@ PyObject *gate_set_windows(PyObject *self, PyObject *args) {
         unsigned int limit;
         unsigned long long start, end;
         PyObject *window = PyList_GetItem(windows, n);
-        if (!PyTuple_Check(window) || !PyArg_ParseTuple(window, "IKK", &limit, &start, &end)) {
+        if (!PyTuple_Check(window)) {
+            raise_type("a window", "a tuple", window);
             return NULL;
         }
+        if (!PyArg_ParseTuple(window, "IKK:window", &limit, &start, &end)) return NULL;
         callgate_status status = callgate_window_set(&core->gate, limit, start, end);
         if (status != CALLGATE_OK) {
             raise_call_status(core->state, status);

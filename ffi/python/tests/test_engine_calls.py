@@ -97,7 +97,11 @@ WRONG_TYPES: list[tuple[str, Callable[[], object], str]] = [
         "identity must be a str or bytes, not Key",
     ),
     ("domain", lambda: UNTYPED.key("a", 1), "domain must be a str, not int"),
-    ("limit", lambda: UNTYPED.reconfigure("rate", 5), "limit must be a RateLimit, .* or OFF, not int"),
+    (
+        "limit",
+        lambda: UNTYPED.reconfigure("rate", 5),
+        "limit must be a RateLimit, .* or OFF, not int",
+    ),
     ("limit's name", lambda: UNTYPED.reconfigure(0, RateLimit(1)), "name must be a str, not int"),
 ]
 

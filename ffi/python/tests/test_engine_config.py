@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callgate import OFF, ConfigError, Gate, RateLimit
+from callgate import OFF, ConcurrencyLimit, ConfigError, Gate, Quota, RateLimit
 from engine_support import gate_of
 
 LIMIT = RateLimit(30, burst=60)
@@ -25,6 +25,14 @@ def policy(*rules: Any) -> Callable[[], Gate]:
     return lambda: gate(policies={"fine": [("rate", "caller")], "broken": list(rules)})
 
 
+def places(count: Any = 1, **options: Any) -> ConcurrencyLimit:
+    return ConcurrencyLimit(count, **options)
+
+
+def units(limit: Any, **options: Any) -> Quota:
+    return Quota(limit, **options)
+
+
 class Twice(str):
     """Names that are told apart though they read the same."""
 
@@ -37,6 +45,7 @@ class Twice(str):
 
 TOO_MANY_LIMITS = {f"l{n}": LIMIT for n in range(65)}
 NINE_LIMITS = {f"l{n}": LIMIT for n in range(9)}
+MS = 1_000_000
 YEARS_74 = 74 * 365 * 86_400 * 10**9
 
 BAD: list[tuple[str, Callable[[], object], str, str | None, str]] = [
@@ -52,6 +61,35 @@ BAD: list[tuple[str, Callable[[], object], str, str | None, str]] = [
     ("negative burst", lambda: RateLimit(1, burst=-5), "burst", None, "1 or more tokens"),
     ("great burst", lambda: RateLimit(1, burst=2**64), "burst", None, "1 or more tokens"),
     ("slow bucket", lambda: RateLimit(1, per=YEARS_74), "burst", None, "at most 2^61 ns"),
+    ("no places", lambda: ConcurrencyLimit(0), "max_in_flight", None, "1 to 4095 calls"),
+    ("negative places", lambda: ConcurrencyLimit(-1), "max_in_flight", None, "1 to 4095 calls"),
+    ("4096 places", lambda: ConcurrencyLimit(4096), "max_in_flight", None, "1 to 4095 calls"),
+    ("2^32+1 places", lambda: places(count=2**32 + 1), "max_in_flight", None, "1 to 4095 calls"),
+    ("short lease", lambda: places(lease="999us"), "lease_ns", None, "1 ms to 2^61 ns"),
+    ("long lease", lambda: places(lease=2**61 + 1), "lease_ns", None, "1 ms to 2^61 ns"),
+    ("no lease", lambda: places(lease="soon"), "lease_ns", None, "'250ms'"),
+    ("rejections", lambda: places(reject_trip=64, cooldown=MS), "reject_trip", None, "0 to 63"),
+    ("failures", lambda: places(failure_trip=64, cooldown=MS), "failure_trip", None, "0 to 63"),
+    ("less failures", lambda: places(failure_trip=-1), "failure_trip", None, "0 to 63"),
+    ("no cooldown", lambda: places(reject_trip=1), "cooldown_ns", None, "1 ms or more where"),
+    ("short cooldown", lambda: places(failure_trip=1, cooldown=MS - 1), "cooldown_ns", None,
+     "1 ms or more where there is a trip"),
+    ("long cooldown", lambda: places(lease=MS, reject_trip=1, cooldown=50_001 * MS), "cooldown_ns",
+     None, "50,000 leases"),
+    ("probes", lambda: places(half_open_probes=16), "half_open_probes", None, "0 to 15"),
+    ("no units", lambda: Quota(0), "limit", None, "1 to 2^47 units"),
+    ("negative units", lambda: Quota(-50_000), "limit", None, "1 to 2^47 units"),
+    ("too many units", lambda: Quota(2**47 + 1), "limit", None, "1 to 2^47 units"),
+    ("no window", lambda: Quota(1, per=0), "period_s", None, "1 to 2^33 whole seconds"),
+    ("half a second", lambda: Quota(1, per="500ms"), "period_s", None, "1 to 2^33 whole seconds"),
+    ("endless window", lambda: Quota(1, per=(2**33 + 1) * 10**9), "period_s", None, "1 to 2^33"),
+    ("a week in a zone", lambda: Quota(1, per="1w", tz="UTC"), "period_s", None, "must be '1d'"),
+    ("unknown zone", lambda: Quota(1, tz="Europe/Atlantis"), "tz", None, "IANA name"),
+    ("empty zone", lambda: Quota(1, tz=""), "tz", None, "IANA name"),
+    ("a path as zone", lambda: Quota(1, tz="../../etc/passwd"), "tz", None, "IANA name"),
+    ("an anchor in a zone", lambda: Quota(1, tz="UTC", anchor_unix_s=1), "anchor_unix_s", None,
+     "must be 0 where there is a tz"),
+    ("a far anchor", lambda: Quota(1, anchor_unix_s=2**63), "anchor_unix_s", None, "2^63-1 s"),
     ("no capacity", lambda: gate(capacity=0), "capacity", None, "1 to 67108864"),
     ("negative capacity", lambda: gate(capacity=-1), "capacity", None, "1 to 67108864"),
     ("great capacity", lambda: gate(capacity=2**26 + 1), "capacity", None, "1 to 67108864"),
@@ -120,6 +158,16 @@ WRONG_TYPES: list[tuple[str, Callable[[], object], str]] = [
     ("per: bool", lambda: RateLimit(1, per=True), "per must be a str such as"),
     ("per: None", lambda: UNTYPED(1, per=None), "per must be a str such as"),
     ("burst: float", lambda: UNTYPED(1, burst=1.0), "burst must be an int, not float"),
+    ("places: float", lambda: places(count=3.0), "max_in_flight must be an int, not float"),
+    ("lease: float", lambda: places(lease=1.5), "lease must be a str such as '250ms' or an int"),
+    ("cooldown: None", lambda: places(cooldown=None), "cooldown must be a str such as"),
+    ("trip: bool", lambda: places(reject_trip=True), "reject_trip must be an int, not bool"),
+    ("probes: str", lambda: places(half_open_probes="1"), "half_open_probes must be an int"),
+    ("units: float", lambda: units(1.0), "limit must be an int, not float"),
+    ("per: float, quota", lambda: units(1, per=1.0), "per must be a str such as"),
+    ("tz: int", lambda: units(1, tz=8), "tz must be an IANA name .*, not int"),
+    ("anchor: float", lambda: units(1, anchor_unix_s=0.5), "anchor_unix_s must be an int"),
+    ("must_seed: int", lambda: units(1, must_seed=1), "must_seed must be a bool, not int"),
     ("capacity: float", lambda: gate(capacity=1e4), "capacity must be an int, not float"),
     ("capacity: bool", lambda: gate(capacity=True), "capacity must be an int, not bool"),
     ("secret: str", lambda: gate(secret="x" * 16), "secret must be 16 bytes, not str"),
@@ -171,6 +219,34 @@ def test_a_rate_limit_keeps_what_it_was_made_from() -> None:
     assert repr(limit) == "RateLimit(30, per=250000000, burst=30)"
     with pytest.raises(AttributeError):
         limit.count = 1  # type: ignore[misc]
+
+
+def test_the_bounds_of_places_and_units_are_allowed() -> None:
+    places(1, lease="1ms")
+    places(4095, lease=2**61, reject_trip=63, failure_trip=63, cooldown=2**61, half_open_probes=15)
+    places(1, lease=MS, reject_trip=1, cooldown=50_000 * MS)
+    Quota(1, per="1s", anchor_unix_s=-(2**63))
+    Quota(2**47, per=2**33 * 10**9, anchor_unix_s=2**63 - 1)
+    Quota(1, tz="Pacific/Kiritimati", must_seed=True)
+
+
+def test_places_and_units_keep_what_they_were_made_from() -> None:
+    guard = ConcurrencyLimit(3, lease="2h", reject_trip=5, cooldown="30s", half_open_probes=1)
+    assert (guard.max_in_flight, guard.lease_ns, guard.cooldown_ns) == (3, 7200 * 10**9, 30 * 10**9)
+    assert (guard.reject_trip, guard.failure_trip, guard.half_open_probes) == (5, 0, 1)
+    assert repr(guard) == (
+        "ConcurrencyLimit(3, lease=7200000000000, reject_trip=5, failure_trip=0,"
+        " cooldown=30000000000, half_open_probes=1)"
+    )
+    quota = Quota(50_000, tz="Asia/Shanghai")
+    assert (quota.limit, quota.period_s, quota.must_seed) == (50_000, 86_400, False)
+    assert repr(quota) == "Quota(50000, tz='Asia/Shanghai', must_seed=False)"
+    hourly = Quota(5, per="1h", anchor_unix_s=-600)
+    assert repr(hourly) == "Quota(5, per='3600s', anchor_unix_s=-600, must_seed=False)"
+    for limit in (guard, quota, hourly):
+        assert pickle.loads(pickle.dumps(limit)) == limit
+        assert hash(limit) == hash(pickle.loads(pickle.dumps(limit)))
+        assert eval(repr(limit)) == limit
 
 
 def test_limits_can_be_pickled_and_off_stays_one_object() -> None:

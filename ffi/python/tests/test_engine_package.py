@@ -19,7 +19,10 @@ from callgate import _engine
 
 PYTHON = Path(__file__).resolve().parent.parent
 WORKSPACE = PYTHON.parent.parent
-METHODS = ("try_admit", "settle", "key", "admit", "peek", "reconfigure", "stats")
+METHODS = (
+    "try_admit", "settle", "key", "admit", "peek", "reconfigure", "seed", "stats", "guards",
+    "metrics",
+)  # fmt: skip
 
 
 def test_the_version_is_that_of_the_header_and_of_the_distribution() -> None:

@@ -283,7 +283,7 @@ def test_a_cost_that_can_never_be_admitted_is_refused_without_a_time() -> None:
     with pytest.raises(Refused) as raised:
         gate_of().admit("default", "alice", cost=61)
     assert str(raised.value) == (
-        "refused by limit 'rate' (never): the cost is above the 60 that it can ever hold"
+        "refused by limit 'rate' (never): the call asks for more than the 60 that it can ever hold"
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from callgate import OFF, ConfigError, RateLimit
+from callgate import OFF, ConcurrencyLimit, ConfigError, Gate, Quota, RateLimit
+from callgate.limits import Limit
 from engine_support import SECOND_NS, admitted, gate_of, remaining
 
 
@@ -60,6 +61,35 @@ def test_a_change_that_fails_changes_nothing() -> None:
     assert (raised.value.field, raised.value.limit) == ("burst", "rate")
     assert gate.limits["rate"] == RateLimit(30, burst=60)
     assert remaining(gate) == 60
+
+
+@pytest.mark.parametrize("to", [ConcurrencyLimit(1), Quota(1)])
+def test_a_limit_keeps_its_kind_also_while_it_is_off(to: Limit) -> None:
+    gate = gate_of()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="stay what it is, RateLimit, or be OFF") as raised:
+            gate.reconfigure("rate", to)
+        assert (raised.value.field, raised.value.limit) == ("kind", "rate")
+        gate.reconfigure("rate", OFF)
+
+
+def test_a_limit_that_was_never_on_may_become_any() -> None:
+    for to in (RateLimit(1), ConcurrencyLimit(1), Quota(1)):
+        gate = Gate(limits={"x": OFF}, policies={"default": [("x", "shared")]})
+        gate.reconfigure("x", to)
+        assert gate.try_admit("default").limit == 1
+        assert gate.limits["x"] == to
+
+
+def test_a_concurrency_limit_keeps_its_lease() -> None:
+    gate = Gate(
+        limits={"x": ConcurrencyLimit(1, lease="2h")}, policies={"default": [("x", "shared")]}
+    )
+    gate.reconfigure("x", ConcurrencyLimit(5, lease="120m", failure_trip=1, cooldown="1s"))
+    with pytest.raises(ConfigError, match=r"^limit 'x': lease_ns must be .* what it was") as raised:
+        gate.reconfigure("x", ConcurrencyLimit(5, lease="1h"))
+    assert raised.value.field == "lease_ns"
+    assert gate.limits["x"] == ConcurrencyLimit(5, failure_trip=1, cooldown="1s")
 
 
 def test_by_the_systems_clock_too() -> None:

@@ -10,7 +10,16 @@ from collections.abc import Callable
 
 import pytest
 
-from callgate import CallError, ConfigError, Gate, RateLimit, Refused
+from callgate import (
+    CallError,
+    ConcurrencyLimit,
+    ConfigError,
+    Gate,
+    Quota,
+    RateLimit,
+    Refused,
+    Seeder,
+)
 from engine_support import admitted, gate_of, mapped_bytes, remaining, resident_bytes
 
 
@@ -102,6 +111,49 @@ def everything_once() -> None:
     everything_that_fails(gate)
 
 
+def every_kind_once() -> None:
+    gate = Gate(
+        limits={
+            "tokens": Quota(100, tz="Europe/Berlin", must_seed=True),
+            "server": ConcurrencyLimit(2, lease="1s", reject_trip=1, cooldown="1s"),
+        },
+        policies={"default": [("tokens", "caller"), ("server", "shared")]},
+        capacity=16,
+    )
+    seeder = Seeder(gate, "tokens", lambda caller: 3)
+    with seeder.admit("default", "alice") as call:
+        call.used(1)
+    gate.admit("default", "alice")  # settled when it is gone
+    gate.seed("tokens", "bob", 5), gate.seed("tokens", "bob", 5)
+    permits = [
+        gate.try_admit("default", "bob", now_ns=0, unix_ns=n * 10**14).permit for n in (0, 9)
+    ]
+    for permit in permits:
+        if permit is not None:
+            gate.settle(permit, now_ns=10**10, unix_ns=0)
+    gate.try_admit("default", "bob", reserve=101)
+    gate.metrics(), gate.guards("server")
+    gate.reconfigure("tokens", Quota(50, tz="Asia/Tokyo", must_seed=True))
+    failing: list[Callable[[], object]] = [
+        lambda: gate.try_admit("default", "bob", now_ns=0),
+        lambda: gate.seed("tokens", "", 5),
+        lambda: gate.seed("tokens", "bob", -1),
+        lambda: gate.seed("server", "bob", 1),
+        lambda: gate.guards("tokens"),
+        lambda: gate._seed(0, 0, "bob", None, 1, None, None),
+        lambda: gate._set_windows([(0, 5, 5)], 0, 1),
+        lambda: gate._set_windows([(7, 5, 6)], 0, 1),
+        lambda: gate._set_windows([(1, 5, 6)], 0, 1),
+        lambda: gate._set_windows([5], 0, 1),  # type: ignore[list-item]
+        lambda: gate.reconfigure("server", ConcurrencyLimit(1, lease="2s")),
+        lambda: ConcurrencyLimit(2**70),
+        lambda: Quota(2**70),
+    ]
+    for fails in failing:
+        with pytest.raises((CallError, ConfigError, TypeError)):
+            fails()
+
+
 def everything_that_fails(gate: Gate) -> None:
     other = gate_of(capacity=1)
     permit = other.try_admit("default", "alice").permit
@@ -133,10 +185,12 @@ def everything_that_fails(gate: Gate) -> None:
 def test_nothing_leaks_on_any_path() -> None:
     for _ in range(300):
         everything_once()
+        every_kind_once()
     gc.collect()
     before, mapped = sys.getallocatedblocks(), mapped_bytes()
     for _ in range(1_000):
         everything_once()
+        every_kind_once()
     gc.collect()
     # A block that leaks would be 1,000; the interpreter's own caches grow by some dozens.
     assert sys.getallocatedblocks() - before < 500

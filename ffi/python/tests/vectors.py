@@ -186,7 +186,6 @@ class _Run:
         expected = step["expect"]["status"].lower()
         return None if status == expected else f"status {status!r}, expected {expected!r}"
 
-
     def _seed(self, step: Object) -> str | None:
         now_ns = int(step["at"])
         seeded = self._gate.seed(

@@ -9,9 +9,9 @@ from datetime import tzinfo
 from typing import Final, TypeVar, cast
 
 from callgate import _engine
-from callgate.errors import ConfigError
+from callgate.errors import CallError, ConfigError
 from callgate.integers import integer
-from callgate.limits import KINDS, KINDS_TEXT, EngineLimit, Limit, Quota, engine_limit
+from callgate.limits import KINDS, KINDS_TEXT, OFF, EngineLimit, Limit, Quota, engine_limit
 from callgate.vocabulary import Scope
 
 SCOPES: Final[dict[str, int]] = {
@@ -34,6 +34,8 @@ class GateConfig:
     policies: dict[str, tuple[tuple[str, Scope], ...]]
     capacity: int
     secret: bytes
+    kinds: dict[str, type[Limit]]
+    """The kinds that the limits have, also those that are off; not those that always were."""
 
     @classmethod
     def check(
@@ -54,6 +56,7 @@ class GateConfig:
             policies={n: _policy(n, rules, known) for n, rules in _named("policies", policies)},
             capacity=integer("capacity", capacity),
             secret=secret,
+            kinds={name: type(limit) for name, limit in known.items() if limit is not OFF},
         )
 
     def engine_rules(self) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -75,6 +78,51 @@ class GateConfig:
             for n, limit in enumerate(self.limits.values())
             if isinstance(limit, Quota) and limit.tz is not None
         }
+
+    def index_of(self, argument: str, limit: str, kind: type[Limit] | None = None) -> int:
+        """The index of a limit. Raises CallError where it is unknown, or not of that kind."""
+        if not isinstance(limit, str):
+            raise TypeError(f"{argument} must be a str, not {type(limit).__name__}")
+        if limit not in self.limits:
+            text = f"{argument}: limit {limit!r} is unknown; this gate has {_listed(self.limits)}"
+            raise CallError(text, argument)
+        if kind is not None and self.kinds.get(limit) is not kind:
+            found = _listed(name for name, known in self.kinds.items() if known is kind)
+            text = f"{argument}: {limit!r} is no {kind.__name__}; of these this gate has {found}"
+            raise CallError(text, argument)
+        return list(self.limits).index(limit)
+
+    def replace(self, name: str, limit: Limit) -> None:
+        """Notes that a limit was changed."""
+        self.limits[name] = limit
+        if limit is not OFF:
+            self.kinds[name] = type(limit)
+
+    def check_change(self, name: str, limit: Limit) -> None:
+        """Raises ConfigError where the limit would become one of another kind."""
+        kind = self.kinds.get(name)
+        if limit is not OFF and kind is not None and type(limit) is not kind:
+            raise ConfigError(
+                f"limit {name!r}: kind must stay what it is, {kind.__name__}, or be OFF; not"
+                f" {type(limit).__name__}",
+                "kind",
+                limit=name,
+            )
+
+    def scope_of(self, limit: str, scope: Scope | None) -> Scope:
+        """The scope with which the policies use a limit; where there are several, the given one.
+        Raises CallError where it isn't one of theirs."""
+        known = self.scopes_of(limit)
+        if scope in known:
+            return scope
+        if scope is None and len(known) == 1:
+            return known[0]
+        if not known:
+            text = f"limit {limit!r} is in no policy of this gate: it has no state"
+        else:
+            said = "is missing" if scope is None else f"can't be {scope!r}"
+            text = f"scope {said}: the policies keep limit {limit!r} by {_listed(known)}"
+        raise CallError(text, "scope" if known else "limit")
 
     def scopes_of(self, limit: str) -> list[Scope]:
         """The scopes with which the policies use a limit, each once."""

@@ -76,7 +76,7 @@ class Refused(Exception):
 def _refusal_text(decision: Decision) -> str:
     head = f"refused by limit {decision.by!r} ({decision.reason})"
     if decision.reason == "never":
-        return f"{head}: the cost is above the {decision.limit} that it can ever hold"
+        return f"{head}: the call asks for more than the {decision.limit} that it can ever hold"
     if decision.reason == "concurrency":
         return f"{head}: all of its {decision.limit} places are taken"
     if decision.reason == "unseeded":

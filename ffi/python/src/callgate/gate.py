@@ -10,8 +10,8 @@ from callgate import _engine
 from callgate._engine import IS_LOCK_FREE, Key
 from callgate.call import Call
 from callgate.config import MEMORIES, SCOPES, GateConfig
-from callgate.errors import CallError, ConfigError, Refused
-from callgate.limits import KINDS, KINDS_TEXT, ConcurrencyLimit, Limit, engine_limit
+from callgate.errors import ConfigError, Refused
+from callgate.limits import KINDS, KINDS_TEXT, ConcurrencyLimit, Limit, Quota, engine_limit
 from callgate.metrics import families_of, text_of
 from callgate.reports import Guards, Report, Stats
 from callgate.vocabulary import Memory, Reason, Scope
@@ -142,12 +142,12 @@ class Gate(_engine.Gate):
         Not by two processes at once (threads are kept apart). `limits` shows the change in this
         process only. Raises CallError where there is no such limit.
         """
-        if not isinstance(name, str):
-            raise TypeError(f"name must be a str, not {type(name).__name__}")
+        index = self._config.index_of("name", name)
         if not isinstance(limit, KINDS):
             raise TypeError(f"limit must be {KINDS_TEXT}, not {type(limit).__name__}")
-        self._reconfigure(self._index("name", name), engine_limit(limit), now_ns)
-        self._config.limits[name] = limit
+        self._config.check_change(name, limit)
+        self._reconfigure(index, engine_limit(limit), now_ns)
+        self._config.replace(name, limit)
         self._use_zones(bool(self._config.zones()))
 
     def seed(
@@ -175,21 +175,21 @@ class Gate(_engine.Gate):
         Raises CallError where there is no such quota, and where the table has no place for the
         caller.
         """
-        if not isinstance(limit, str):
-            raise TypeError(f"limit must be a str, not {type(limit).__name__}")
-        index = self._index("limit", limit)
-        kept_by = SCOPES[self._scope_of(limit, scope)]
+        index = self._config.index_of("limit", limit, Quota)
+        kept_by = SCOPES[self._config.scope_of(limit, scope)]
         return self._seed(index, kept_by, caller, tool, used, now_ns, unix_ns)
 
     def guards(self, limit: str, now_ns: int | None = None) -> Guards:
         """What a concurrency limit and its breakers look like: for metrics, since it walks the
         table. Raises CallError where there is no such limit, or it is none of that kind."""
-        if not isinstance(limit, str):
-            raise TypeError(f"limit must be a str, not {type(limit).__name__}")
-        index = self._index("limit", limit)
-        if not isinstance(self._config.limits[limit], ConcurrencyLimit):
-            raise CallError(f"limit: {limit!r} must be a ConcurrencyLimit", "limit")
+        index = self._config.index_of("limit", limit, ConcurrencyLimit)
         return Guards(*self._guards(index, now_ns))
+
+    def all_guards(self, now_ns: int | None = None) -> dict[str, Guards]:
+        """The same of all concurrency limits, by name, also of those that are switched off."""
+        kinds = self._config.kinds
+        names = [name for name in kinds if kinds[name] is ConcurrencyLimit]
+        return {name: self.guards(name, now_ns) for name in names}
 
     def stats(self, now_ns: int | None = None, unix_ns: int | None = None) -> Stats:
         """What the table holds and what was decided: for metrics, since it walks the table."""
@@ -212,29 +212,6 @@ class Gate(_engine.Gate):
     def count_internal_error(self) -> None:
         """For middleware: the limiter itself failed, and a call was decided without it."""
         self._internal_errors += 1
-
-    def _index(self, argument: str, limit: str) -> int:
-        limits = list(self._config.limits)
-        if limit not in limits:
-            known = ", ".join(map(repr, limits))
-            raise CallError(
-                f"{argument}: limit {limit!r} is unknown; this gate has {known}", argument
-            )
-        return limits.index(limit)
-
-    def _scope_of(self, limit: str, scope: Scope | None) -> Scope:
-        used_with = self._config.scopes_of(limit)
-        if scope is None and len(used_with) == 1:
-            return used_with[0]
-        if scope is not None and scope in used_with:
-            return scope
-        known = ", ".join(map(repr, used_with)) or "none"
-        raise CallError(
-            f"scope: limit {limit!r} has no state under {scope!r}; its policies use {known}"
-            if scope is not None
-            else f"scope is needed: the policies use limit {limit!r} with {known}",
-            "scope",
-        )
 
     def _roll(self, unix_s: int) -> None:
         """Sets the day of every zone, for calls at that second. Called from C, once a day."""

@@ -8,22 +8,22 @@ are the names of policies and limits, reasons, and states of the table.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-
-from callgate.limits import ConcurrencyLimit
 
 if TYPE_CHECKING:
     from callgate.gate import Gate
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
+Kind: TypeAlias = Literal["counter", "gauge"]
 Labels: TypeAlias = dict[str, str]
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True)
@@ -31,12 +31,12 @@ class Family:
     """One metric: its name (a counter's without `_total`), and its samples."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Kind
     help: str
     samples: list[tuple[Labels, int]] = field(default_factory=list)
 
 
-GUARDS: Final = (
+GUARDS: Final[tuple[tuple[str, str, Kind, str], ...]] = (
     ("in_flight", "callgate_in_flight", "gauge", "Calls that hold a place"),
     ("open", "callgate_breaker_open", "gauge", "Breakers that are open"),
     ("half_open", "callgate_breaker_half_open", "gauge", "Breakers that are half-open"),
@@ -52,7 +52,7 @@ def families_of(
     """The metrics of the gates. Where there are several, the label `gate` is their place."""
     families = [
         Family("callgate_decisions", "counter", "Calls decided, by policy, limit and reason"),
-        *(Family(name, kind, text) for _, name, kind, text in _guard_metrics()),
+        *(Family(name, kind, text) for _, name, kind, text in GUARDS),
         Family("callgate_table_slots", "gauge", "Slots of the table, by what they hold"),
         Family("callgate_internal_errors", "counter", "Failures of the limiter itself"),
     ]
@@ -64,11 +64,6 @@ def families_of(
     return families
 
 
-def _guard_metrics() -> Iterator[tuple[str, str, Literal["counter", "gauge"], str]]:
-    for attribute, name, kind, text in GUARDS:
-        yield attribute, name, "counter" if kind == "counter" else "gauge", text
-
-
 def _samples_of(
     gate: Gate, now_ns: int | None, unix_ns: int | None
 ) -> Iterator[tuple[str, Labels, int]]:
@@ -76,11 +71,9 @@ def _samples_of(
     for (policy, by, reason), count in stats.decisions.items():
         labels = {"policy": policy, "limit": by or "", "reason": reason or "admitted"}
         yield "callgate_decisions", labels, count
-    for name, limit in gate.limits.items():
-        if isinstance(limit, ConcurrencyLimit):
-            guards = gate.guards(name, now_ns)
-            for attribute, metric, _, _ in GUARDS:
-                yield metric, {"limit": name}, getattr(guards, attribute)
+    for limit, guards in gate.all_guards(now_ns).items():
+        for attribute, metric, _, _ in GUARDS:
+            yield metric, {"limit": limit}, getattr(guards, attribute)
     for state in ("live", "at_rest", "claimed", "empty"):
         yield "callgate_table_slots", {"state": state}, getattr(stats, state)
     yield "callgate_internal_errors", {}, gate.internal_errors
@@ -106,7 +99,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def metrics_app(*gates: Gate) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def metrics_app(*gates: Gate) -> App:
     """An ASGI app that serves the metrics of the gates on GET /metrics, and at the path that it is
     mounted at. Others get 404, other methods 405."""
     if not gates:

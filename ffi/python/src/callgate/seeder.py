@@ -227,9 +227,11 @@ class Seeder:
             landed = self._flights.get(identity)
             if landed is not None:
                 return decision, _Flight(identity, caller, landed, None), False
+            if self._is_resting(identity, attempt):
+                return decision, None, False
             began_ns = time.time_ns()
             decision = self._decide(attempt)
-            if not self._is_waiting(decision) or self._is_resting(identity, attempt):
+            if not self._is_waiting(decision):
                 return decision, None, False
             ends = None if attempt.unix_ns is not None else began_ns + decision.reset_after_ns
             flight = _Flight(identity, caller, Future(), ends)
