@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from callgate._engine import Decision
     from callgate.gate import Gate
 
+_forks = 0
+"""How many forks this process is away from the first one: the system call that tells processes apart
+would cost as much as a decision."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
 
 @final
 class Call:
@@ -33,7 +45,7 @@ class Call:
     within the block has a copy; only the process that was admitted settles by itself.
     """
 
-    __slots__ = ("_decision", "_gate", "_now_ns", "_pid", "_settled", "_unix_ns", "_used")
+    __slots__ = ("_decision", "_forks", "_gate", "_is_settled", "_now_ns", "_unix_ns", "_used")
 
     def __init__(
         self, gate: Gate, decision: Decision, now_ns: int | None, unix_ns: int | None
@@ -44,8 +56,8 @@ class Call:
         self._now_ns = now_ns
         self._unix_ns = unix_ns
         self._used = 0
-        self._settled = False
-        self._pid = os.getpid()
+        self._forks = _forks
+        self._is_settled = False
 
     @property
     def decision(self) -> Decision:
@@ -83,7 +95,7 @@ class Call:
         settled = self._gate.settle(
             permit, outcome, self._used if used is None else used, now_ns, unix_ns
         )
-        self._settled = True
+        self._is_settled = True
         return settled
 
     def cancel(self, now_ns: int | None = None, unix_ns: int | None = None) -> Settled:
@@ -116,11 +128,14 @@ class Call:
         self.__exit__(kind, error, traceback)
 
     def __del__(self) -> None:
-        if hasattr(self, "_pid"):  # __init__ has run to its end
-            self._end("abandoned")
+        try:
+            if not self._is_settled:
+                self._end("abandoned")
+        except AttributeError:
+            pass  # __init__ was never run: there is nothing to settle.
 
     def _end(self, outcome: Outcome) -> None:
-        if not self._settled and self._pid == os.getpid():
+        if not self._is_settled and self._forks == _forks:
             self.settle(outcome)
 
     def __repr__(self) -> str:
