@@ -72,7 +72,8 @@ PyObject *gate_set_windows(PyObject *self, PyObject *args) {
         }
         if (!PyArg_ParseTuple(window, "IKK:window", &limit, &start, &end)) return NULL;
         callgate_status status = callgate_window_set(&core->gate, limit, start, end);
-        if (status != CALLGATE_OK) {
+        /* Another process that shares the memory may have made it a quota with a period. */
+        if (status != CALLGATE_OK && status != CALLGATE_NOT_A_QUOTA) {
             raise_call_status(core->state, status);
             return NULL;
         }

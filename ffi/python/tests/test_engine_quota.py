@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from callgate import OFF, CallError, Decision, Gate, Permit, Quota, RateLimit, Refused
-from engine_support import SECOND_NS
+from engine_support import SECOND_NS, in_child
 
 HOUR_NS = 3600 * SECOND_NS
 DAY_NS = 24 * HOUR_NS
@@ -332,6 +332,18 @@ def test_another_zone_is_followed_from_its_next_midnight_on() -> None:
     midnight = unix_ns("Europe/Berlin", "2026-05-02T00:00:00")
     assert ask(gate, midnight, caller="bob").reset_after_ns == DAY_NS
     assert ask(gate, midnight + DAY_NS, caller="alice").reset_after_ns == DAY_NS
+
+
+def test_a_zone_that_another_process_has_changed_to_a_period_stops_nobody() -> None:
+    gate = gate_of_units(10, tz="Asia/Tokyo")
+
+    def change() -> int:
+        gate.reconfigure("tokens", Quota(10, per="1h"), now_ns=0)
+        return 0
+
+    in_child(change)
+    assert ask(gate, 0).reset_after_ns == HOUR_NS
+    assert ask(gate, DAY_NS).reset_after_ns == HOUR_NS
 
 
 def test_a_seed_tells_what_was_used_once_a_window() -> None:

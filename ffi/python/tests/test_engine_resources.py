@@ -143,7 +143,6 @@ def every_kind_once() -> None:
         lambda: gate._seed(0, 0, "bob", None, 1, None, None),
         lambda: gate._set_windows([(0, 5, 5)], 0, 1),
         lambda: gate._set_windows([(7, 5, 6)], 0, 1),
-        lambda: gate._set_windows([(1, 5, 6)], 0, 1),
         lambda: gate._set_windows([5], 0, 1),  # type: ignore[list-item]
         lambda: gate.reconfigure("server", ConcurrencyLimit(1, lease="2s")),
         lambda: ConcurrencyLimit(2**70),

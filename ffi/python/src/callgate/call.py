@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from callgate.gate import Gate
 
 _forks = 0
-"""How many forks this process is away from the first one: the system call that tells processes apart
-would cost as much as a decision."""
+"""How many forks this process is away from the first one. The system call that tells processes
+apart would cost as much as a decision."""
 
 
 def _count_fork() -> None:
@@ -129,10 +129,11 @@ class Call:
 
     def __del__(self) -> None:
         try:
-            if not self._is_settled:
-                self._end("abandoned")
+            is_settled = self._is_settled
         except AttributeError:
-            pass  # __init__ was never run: there is nothing to settle.
+            return  # __init__ was never run.
+        if not is_settled:
+            self._end("abandoned")
 
     def _end(self, outcome: Outcome) -> None:
         if not self._is_settled and self._forks == _forks:

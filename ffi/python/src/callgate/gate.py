@@ -140,7 +140,9 @@ class Gate(_engine.Gate):
         now_ns  as in `try_admit`
 
         Not by two processes at once (threads are kept apart). `limits` shows the change in this
-        process only. Raises CallError where there is no such limit.
+        process only, and a time zone is followed by processes that know of it: change that in
+        each. Raises CallError where there is no such limit, and ConfigError where it can't become
+        what is asked for.
         """
         index = self._config.index_of("name", name)
         if not isinstance(limit, KINDS):
