@@ -97,6 +97,24 @@ def test_a_block_tells_what_it_used() -> None:
     assert left(gate, 0) == 65
 
 
+def test_a_block_that_never_tells_what_it_used_pays_what_it_reserved() -> None:
+    gate = gate_of_units(100)
+    with gate.admit("default", "alice", reserve=10, now_ns=0, unix_ns=0):
+        pass
+    assert left(gate, 0) == 90
+    with pytest.raises(ValueError), gate.admit("default", "alice", reserve=10, now_ns=0, unix_ns=0):
+        raise ValueError
+    assert left(gate, 0) == 80
+    with gate.admit("default", "alice", reserve=10, now_ns=0, unix_ns=0) as call:
+        call.used(0)
+    assert left(gate, 0) == 80
+    with gate.admit("default", "alice", reserve=10, now_ns=0, unix_ns=0) as call:
+        call.cancel()
+    assert left(gate, 0) == 80
+    gate.admit("default", "alice", reserve=10, now_ns=0, unix_ns=0)
+    assert left(gate, 0) == 70
+
+
 def test_a_client_that_disconnects_pays_what_was_reserved_or_said() -> None:
     gate = gate_of_units(100)
 

@@ -48,14 +48,19 @@ class Call:
     __slots__ = ("_decision", "_forks", "_gate", "_is_settled", "_now_ns", "_unix_ns", "_used")
 
     def __init__(
-        self, gate: Gate, decision: Decision, now_ns: int | None, unix_ns: int | None
+        self,
+        gate: Gate,
+        decision: Decision,
+        reserve: int,
+        now_ns: int | None,
+        unix_ns: int | None,
     ) -> None:
         """Made by `Gate.admit`."""
         self._gate = gate
         self._decision = decision
         self._now_ns = now_ns
         self._unix_ns = unix_ns
-        self._used = 0
+        self._used = reserve
         self._forks = _forks
         self._is_settled = False
 
@@ -67,8 +72,8 @@ class Call:
     def used(self, units: int) -> None:
         """Before it is settled: how many units the call uses up of its quotas, 0 to 2^64-1.
 
-        In place of what was said before, and of what was reserved. A call that never says it has
-        used none; but of one that is abandoned the reserve stays.
+        In place of what was reserved, and of what was said before. Where a call never says it, its
+        reserve is taken for what it used.
         """
         units = integer("units", units)
         if not 0 <= units <= U64_MAX:
@@ -85,8 +90,9 @@ class Call:
         """End the call now. Returns "already_settled" where that was done before, and "lapsed"
         where its lease was over.
 
-        `used` defaults to what `used()` said. Where the call was admitted at a time of yours and
-        none is given here, that time is taken. Any thread may settle.
+        `used` defaults to what `used()` said, or else to what was reserved. Where the call was
+        admitted at a time of yours and none is given here, that time is taken. Any thread may
+        settle.
         """
         permit = self._decision.permit
         assert permit is not None, "an admitted call has a permit"

@@ -11,7 +11,7 @@ from typing import Final, TypeVar, cast
 from callgate import _engine
 from callgate.errors import CallError, ConfigError
 from callgate.integers import integer
-from callgate.limits import KINDS, KINDS_TEXT, OFF, EngineLimit, Limit, Quota, engine_limit
+from callgate.limits import KINDS, KINDS_TEXT, EngineLimit, Limit, Off, Quota, engine_limit
 from callgate.vocabulary import Scope
 
 SCOPES: Final[dict[str, int]] = {
@@ -56,7 +56,9 @@ class GateConfig:
             policies={n: _policy(n, rules, known) for n, rules in _named("policies", policies)},
             capacity=integer("capacity", capacity),
             secret=secret,
-            kinds={name: type(limit) for name, limit in known.items() if limit is not OFF},
+            kinds={
+                name: type(limit) for name, limit in known.items() if not isinstance(limit, Off)
+            },
         )
 
     def engine_rules(self) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -95,13 +97,13 @@ class GateConfig:
     def replace(self, name: str, limit: Limit) -> None:
         """Notes that a limit was changed."""
         self.limits[name] = limit
-        if limit is not OFF:
+        if not isinstance(limit, Off):
             self.kinds[name] = type(limit)
 
     def check_change(self, name: str, limit: Limit) -> None:
         """Raises ConfigError where the limit would become one of another kind."""
         kind = self.kinds.get(name)
-        if limit is not OFF and kind is not None and type(limit) is not kind:
+        if kind is not None and not isinstance(limit, (kind, Off)):
             raise ConfigError(
                 f"limit {name!r}: kind must stay what it is, {kind.__name__}, or be OFF; not"
                 f" {type(limit).__name__}",

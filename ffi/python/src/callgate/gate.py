@@ -107,7 +107,7 @@ class Gate(_engine.Gate):
         decision = self.try_admit(policy, caller, tool, cost, reserve, now_ns, unix_ns)
         if not decision:
             raise Refused(decision)
-        return Call(self, decision, now_ns, unix_ns)
+        return Call(self, decision, reserve, now_ns, unix_ns)
 
     def peek(
         self,

@@ -176,7 +176,7 @@ class Seeder:
     ) -> Call:
         """As `Gate.admit`: a call for a `with` block. Raises Refused where it may not run."""
         decision = self.try_admit(policy, caller, tool, cost, reserve, now_ns, unix_ns)
-        return _admitted(self._gate, decision, now_ns, unix_ns)
+        return _admitted(self._gate, decision, reserve, now_ns, unix_ns)
 
     async def admit_async(
         self,
@@ -190,7 +190,7 @@ class Seeder:
     ) -> Call:
         """The same in async code: `with await seeder.admit_async(...) as call`."""
         decision = await self.try_admit_async(policy, caller, tool, cost, reserve, now_ns, unix_ns)
-        return _admitted(self._gate, decision, now_ns, unix_ns)
+        return _admitted(self._gate, decision, reserve, now_ns, unix_ns)
 
     def _attempt(
         self,
@@ -387,7 +387,9 @@ async def _until(landed: Future[None]) -> None:
     await woken
 
 
-def _admitted(gate: Gate, decision: Decision, now_ns: int | None, unix_ns: int | None) -> Call:
+def _admitted(
+    gate: Gate, decision: Decision, reserve: int, now_ns: int | None, unix_ns: int | None
+) -> Call:
     if not decision:
         raise Refused(decision)
-    return Call(gate, decision, now_ns, unix_ns)
+    return Call(gate, decision, reserve, now_ns, unix_ns)
