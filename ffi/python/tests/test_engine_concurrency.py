@@ -221,6 +221,23 @@ def test_a_stream_that_breaks_off_gives_its_place_back() -> None:
     assert in_flight(gate) == 0
 
 
+def test_a_stream_that_nobody_closes_gives_its_place_back_with_its_loop() -> None:
+    gate = gate_of_places(1)
+
+    async def stream() -> AsyncGenerator[int, None]:
+        async with gate.admit("default"):
+            yield 1
+            yield 2
+
+    async def read_one() -> int:
+        async for chunk in stream():
+            return chunk
+        return 0
+
+    assert asyncio.run(read_one()) == 1
+    assert in_flight(gate) == 0
+
+
 def test_a_call_in_a_cycle_of_garbage_gives_its_place_back() -> None:
     gate = gate_of_places(1)
     cycle: list[object] = [gate.admit("default")]
