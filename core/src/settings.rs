@@ -23,8 +23,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// The rate limit that it is, if it is one and not off. Apart from the rest, so that deciding
-    /// by a rate limit alone, which most calls do, costs nothing for the other kinds.
+    /// The rate limit that it is, if it is one and not off.
     #[inline]
     pub(crate) fn rate(&self) -> Option<Rate> {
         rate_of(&self.words)
@@ -71,6 +70,15 @@ impl<'m> Settings<'m> {
     pub(crate) fn read(&self, limit: u8) -> Option<Setting> {
         let cell = self.cells.get(usize::from(limit))?;
         self.read_once(cell).or_else(|| self.read_again(cell))
+    }
+
+    /// The limit as it is now, if it is a rate limit, not off, and not changed this very moment.
+    /// Apart from [`read`](Self::read), so that deciding by a rate limit alone, which most calls do,
+    /// costs nothing for the other kinds.
+    #[inline]
+    pub(crate) fn read_rate(&self, limit: u8) -> Option<Rate> {
+        let cell = self.cells.get(usize::from(limit))?;
+        self.read_once(cell)?.rate()
     }
 
     #[cold]

@@ -50,6 +50,19 @@ pub(crate) enum Charge<T> {
     },
 }
 
+/// A live entry, as it was found.
+pub(crate) struct Found {
+    index: usize,
+    word: Word,
+}
+
+impl Found {
+    #[inline]
+    pub(crate) fn payload(&self) -> u128 {
+        self.word.payload()
+    }
+}
+
 /// A pass of an operation over its candidates.
 enum Pass<T> {
     Done(T),
@@ -94,37 +107,11 @@ impl Table<'_> {
 
     /// Runs `step` on the payload of `key`'s entry at that time, or on a fresh payload where it has
     /// none, and makes the entry where that is called for.
-    #[inline]
     pub(crate) fn charge<T>(
         &self,
         key: &EntryKey,
         time: Time,
         mut step: impl FnMut(u128, Time) -> Step<T>,
-    ) -> Charge<T> {
-        // What nearly every call comes to, in line: a live entry, changed at the first attempt.
-        if let Some((index, word)) = self.find(key)
-            && word.phase() == Phase::Live
-        {
-            match step(word.payload(), time) {
-                Step::Keep(done) => return Charge::Done(done),
-                Step::Write(payload, done) => {
-                    let new = Word::new(Phase::Live, word.generation(), payload);
-                    if self.swap(index, word, new).is_ok() {
-                        return Charge::Done(done);
-                    }
-                }
-            }
-        }
-        self.charge_anyhow(key, time, &mut step)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn charge_anyhow<T>(
-        &self,
-        key: &EntryKey,
-        time: Time,
-        step: &mut impl FnMut(u128, Time) -> Step<T>,
     ) -> Charge<T> {
         for _ in 0..PASSES_MAX {
             let pass = match self.find(key) {
@@ -136,8 +123,8 @@ impl Table<'_> {
                 found => match step(FRESH, time) {
                     Step::Keep(done) => return Charge::Done(done),
                     Step::Write(..) => match found {
-                        Some((index, word)) => self.confirm(key, index, word, time, step),
-                        None => self.insert(key, time, step),
+                        Some((index, word)) => self.confirm(key, index, word, time, &mut step),
+                        None => self.insert(key, time, &mut step),
                     },
                 },
             };
@@ -225,6 +212,28 @@ impl Table<'_> {
             *of = of.wrapping_add(1);
         }
         stats
+    }
+
+    /// `key`'s live entry, if it is where it is likeliest: in the first two cache lines of each group.
+    #[inline]
+    pub(crate) fn find_live(&self, key: &EntryKey) -> Option<Found> {
+        let [first, second] = key.groups;
+        let [first_place, second_place] = key.places;
+        let (first, second) = (first | first_place, second | second_place);
+        // Of each group the place that is preferred, its neighbour in the line, the next line.
+        let near = [first, second, first ^ 1, second ^ 1];
+        let far = [first ^ 2, first ^ 3, second ^ 2, second ^ 3];
+        near.into_iter().chain(far).find_map(|index| {
+            let word = self.entry_of(key, index)?;
+            (word.phase() == Phase::Live).then_some(Found { index, word })
+        })
+    }
+
+    /// Gives a live entry another payload, unless it has changed since it was found.
+    #[inline]
+    pub(crate) fn replace(&self, found: &Found, payload: u128) -> bool {
+        let new = Word::new(Phase::Live, found.word.generation(), payload);
+        self.swap(found.index, found.word, new).is_ok()
     }
 
     /// `key`'s entry and its state; one that is joining only where none is live, for a thread that

@@ -97,26 +97,29 @@ impl Gate<'_> {
     ) -> (Decision, Kind) {
         let key = self.entry_key(call, rule);
         self.table.prefetch(&key);
-        let Some(setting) = self.table.settings.read(rule.limit) else {
-            return (Decision::table_full(rule.limit, 1), Kind::None);
-        };
-        let Some(rate) = setting.rate() else {
-            return self.charge_other(&key, call, (n, rule), time, holds);
-        };
-        let step = |tat, at: Time| take(&rate, tat, at.now_ns, call.cost);
-        let decision = match self.table.charge(&key, time, step) {
-            table::Charge::Done(taken) => taken.decision(rule.limit, &rate, time.now_ns),
-            table::Charge::Full { retry_after_ns } => {
-                Decision::table_full(rule.limit, retry_after_ns)
+        // What nearly every call comes to, in line and in registers: a rate limit, and a live
+        // entry, which changes at the first attempt.
+        if let Some(rate) = self.table.settings.read_rate(rule.limit)
+            && let Some(found) = self.table.find_live(&key)
+        {
+            let tat = found.payload();
+            let (charge, tat, stands) = match rate.charge(tat, time.now_ns, call.cost) {
+                charge @ rate::Charge::Admitted(next) if call.cost > 0 => {
+                    (charge, next, self.table.replace(&found, next))
+                }
+                charge => (charge, tat, true),
+            };
+            if stands {
+                let decision = Taken { charge, tat }.decision(rule.limit, &rate, time.now_ns);
+                return (decision, Kind::Rate);
             }
-        };
-        (decision, Kind::Rate)
+        }
+        self.charge_anyhow(&key, call, (n, rule), time, holds)
     }
 
-    /// Charges a limit that is not a rate limit. It is read anew: to hand it over would cost the
-    /// others.
+    /// Charges a limit of whatever kind, wherever its entry is or must go.
     #[inline(never)]
-    fn charge_other(
+    fn charge_anyhow(
         &self,
         key: &EntryKey,
         call: &Call,
@@ -129,13 +132,25 @@ impl Gate<'_> {
         };
         let limit = setting.limit();
         let decision = match &limit {
-            Compiled::Off | Compiled::Rate(_) => Decision::UNLIMITED,
+            Compiled::Off => Decision::UNLIMITED,
+            Compiled::Rate(rate) => self.draw(key, call, rule, rate, time),
             Compiled::Concurrency(guard) => self.enter(key, n, rule, guard, time, holds),
             Compiled::Quota(allowance) => {
                 self.reserve(key, (n, rule), allowance, call.reserve, time, holds)
             }
         };
         (decision, limit.kind())
+    }
+
+    /// Takes tokens.
+    fn draw(&self, key: &EntryKey, call: &Call, rule: Rule, rate: &Rate, time: Time) -> Decision {
+        let step = |tat, at: Time| take(rate, tat, at.now_ns, call.cost);
+        match self.table.charge(key, time, step) {
+            table::Charge::Done(taken) => taken.decision(rule.limit, rate, time.now_ns),
+            table::Charge::Full { retry_after_ns } => {
+                Decision::table_full(rule.limit, retry_after_ns)
+            }
+        }
     }
 
     /// Asks for a place.
