@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+from mcp_types import CallToolResult, TextContent
 
 from callgate import Gate, RateLimit
+from callgate.mcp import report_usage
 
 TIMEOUT_S = 30
 BASE_URL = "http://127.0.0.1:8000"
@@ -69,6 +71,7 @@ class SettlementGate:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self.outcomes: list[str] = []
+        self.used: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._gate, name)
@@ -76,6 +79,7 @@ class SettlementGate:
     def settle(self, permit: Any, outcome: str = "success", **options: Any) -> str:
         answer = self._gate.settle(permit, outcome, **options)
         self.outcomes.append(outcome)
+        self.used.append(options.get("used", 0))
         return answer
 
 
@@ -138,14 +142,28 @@ _ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "app
 
 
 @asynccontextmanager
-async def serve(name: str, wrap: Callable[[Any], Any], **options: Any) -> AsyncIterator[Served]:
-    """One of `SERVERS`, stateless, with a tool `work` that notes that it ran.
+async def serve(
+    name: str,
+    wrap: Callable[[Any], Any],
+    *,
+    used: int = 0,
+    meta: dict[str, Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[Served]:
+    """One of `SERVERS`, stateless, with a tool `work` that notes that it ran, reports that it has
+    `used` so many units, and has `meta` in its result.
 
     `wrap` gets the Starlette application. `options` go to the server's constructor.
     """
     ran: list[str] = []
+
+    def work() -> CallToolResult:
+        ran.append("work")
+        report_usage(used)
+        return CallToolResult(content=[TextContent(type="text", text="done")], _meta=meta)
+
     build = _mcp_app if name.startswith("mcp-") else _fastmcp_app
-    app = build(ran, json_response=not name.endswith("-sse"), **options)
+    app = build(work, json_response=not name.endswith("-sse"), **options)
     headers, params = dict(_ACCEPT), {}
     if name.endswith("-modern"):
         headers |= {"mcp-protocol-version": MODERN_VERSION, "mcp-method": "tools/call"}
@@ -157,27 +175,17 @@ async def serve(name: str, wrap: Callable[[Any], Any], **options: Any) -> AsyncI
             yield Served(name, client, ran, headers, params)
 
 
-def _mcp_app(ran: list[str], json_response: bool, **options: Any) -> Any:
+def _mcp_app(work: Callable[[], Any], json_response: bool, **options: Any) -> Any:
     from mcp.server.mcpserver import MCPServer
 
     server = MCPServer("test", log_level="CRITICAL", **options)
-
-    @server.tool()
-    def work() -> str:
-        ran.append("work")
-        return "done"
-
+    server.add_tool(work)
     return server.streamable_http_app(stateless_http=True, json_response=json_response)
 
 
-def _fastmcp_app(ran: list[str], json_response: bool, **options: Any) -> Any:
+def _fastmcp_app(work: Callable[[], Any], json_response: bool, **options: Any) -> Any:
     from fastmcp import FastMCP
 
     server: FastMCP[Any] = FastMCP("test", **options)
-
-    @server.tool
-    def work() -> str:
-        ran.append("work")
-        return "done"
-
+    server.tool(work)
     return server.http_app(path="/mcp", stateless_http=True, json_response=json_response)

@@ -12,20 +12,25 @@ from mcp_types import INVALID_PARAMS
 from callgate import Gate, RateLimit
 from callgate.mcp import SDKMiddleware
 from callgate.mcp.call import run_call
-from callgate.mcp.meter import RECEIPTS, Meter, Receipt
+from callgate.mcp.charge import RECEIPTS, Charge, Receipt
+from callgate.mcp.message import Entry
+from callgate.mcp.meter import Meter
 from mcp_support import Clock, SettlementGate, asynchronous, charged, make_gate
 
 
 def make_meter(gate: Any, clock: Clock, **options: Any) -> Meter:
-    defaults = {"caller": None, "on_error": "admit", "observe": None}
-    return Meter(gate, clock=clock, **{**defaults, **options})
+    return Meter(gate, clock=clock, **options)
+
+
+def charge() -> Charge:
+    return Charge(lambda *_: None)
 
 
 def test_a_receipt_is_good_for_the_calls_that_were_paid_and_no_more() -> None:
     gate, clock = make_gate(), Clock()
     meter = make_meter(gate, clock)
-    scope = {RECEIPTS: (Receipt(make_gate(), 9), Receipt(gate, 2))}
-    assert [meter.take_receipt(scope) for _ in range(4)] == [True, True, False, False]
+    scope = {RECEIPTS: (Receipt(make_gate(), 9, charge()), Receipt(gate, 2, paid := charge()))}
+    assert [meter.take_receipt(scope) for _ in range(4)] == [paid, paid, None, None]
     assert not meter.take_receipt({})
     assert not meter.take_receipt(None)
 
@@ -33,7 +38,7 @@ def test_a_receipt_is_good_for_the_calls_that_were_paid_and_no_more() -> None:
 @asynchronous
 async def test_a_verdict_is_settled_by_the_first_way_out_alone() -> None:
     gate = SettlementGate(make_gate())
-    verdict = await make_meter(gate, Clock()).decide(["work"], None, None)
+    verdict = await make_meter(gate, Clock()).decide([Entry("work")], None, None)
     for outcome in ("abandoned", "success", "failure"):
         verdict.settle(outcome)
     assert gate.outcomes == ["abandoned"]
@@ -56,7 +61,7 @@ async def test_calls_admitted_before_an_internal_error_are_taken_back() -> None:
 
     gate, clock = FailsAtTheSecond(real), Clock()
     meter = make_meter(gate, clock)
-    verdict = await meter.decide(["a", "b"], None, None)
+    verdict = await meter.decide([Entry("a"), Entry("b")], None, None)
     assert not verdict.refused
     assert gate.outcomes == ["cancelled"]
     assert real.peek("anonymous", tool="a", cost=0, now_ns=clock())[0].remaining == 5
@@ -77,7 +82,7 @@ class Run:
     async def __call__(self) -> Any:
         return await run_call(
             self.meter,
-            tool="work",
+            entry=Entry("work"),
             source=None,
             scope={},
             error_code=-31004,

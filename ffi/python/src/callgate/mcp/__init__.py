@@ -26,10 +26,12 @@ from callgate.mcp.callers import (
     caller_of_scope,
     token_identity,
 )
+from callgate.mcp.choice import PolicyChoice
 from callgate.mcp.env import default_gate, gate_from_env
-from callgate.mcp.meter import Observation
+from callgate.mcp.options import MeterOptions, Observation
 from callgate.mcp.protect import protect
 from callgate.mcp.refusal import DEFAULT_ERROR_CODE
+from callgate.mcp.usage import report_usage, usage
 
 if TYPE_CHECKING:
     from callgate.mcp.fastmcp import FastMCPMiddleware
@@ -46,13 +48,17 @@ __all__ = [
     "CallerFunction",
     "FastMCPMiddleware",
     "Identity",
+    "MeterOptions",
     "Observation",
+    "PolicyChoice",
     "SDKMiddleware",
     "caller_of_scope",
     "default_gate",
     "gate_from_env",
     "protect",
+    "report_usage",
     "token_identity",
+    "usage",
 ]
 
 

@@ -7,8 +7,7 @@ every response, passes as it is, streams included.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from callgate import Gate
 from callgate.mcp import message as rpc
@@ -21,16 +20,8 @@ from callgate.mcp.body import (
     may_be_json,
     read_body,
 )
-from callgate.mcp.callers import CallerFunction
-from callgate.mcp.meter import (
-    RECEIPTS,
-    Clock,
-    Meter,
-    Observation,
-    OnError,
-    Receipt,
-    Verdict,
-)
+from callgate.mcp.charge import RECEIPTS, Receipt
+from callgate.mcp.meter import Meter, Verdict
 from callgate.mcp.refusal import (
     DEFAULT_ERROR_CODE,
     UNAVAILABLE,
@@ -39,7 +30,13 @@ from callgate.mcp.refusal import (
     http_error,
     http_refusal,
 )
+from callgate.mcp.usage import ResponseReader
 from callgate.vocabulary import Outcome
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from callgate.mcp.options import MeterOptions
 
 DEFAULT_MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 """4 MiB: what the MCP SDKs themselves take at most."""
@@ -51,19 +48,16 @@ class ASGIMiddleware:
     - `gate`: None means the process's gate from the environment (`callgate.mcp.default_gate`). It
       needs a policy `anonymous`, and `authenticated` unless `caller` is given; `forwarded-bearer`
       is used where it exists.
-    - `caller`: `function(scope)`, plain or async, that answers who calls; see
-      `callgate.mcp.Identity`. By default the SDK's verified access token, so that this belongs
-      inside the authentication: `callgate.mcp.protect` puts it there.
     - `max_body_bytes`: larger bodies are refused with 413. At least 1.
     - `error_code`: the JSON-RPC code of a refusal.
-    - `on_error`: what an internal error does to the call, `"admit"` or `"refuse"`. It is counted in
-      `internal_errors` either way.
-    - `clock`: answers the time in nanoseconds, for tests; None means the engine's own clock.
-    - `observe`: called with an `Observation` after each decision.
+    - `options`: those of all middlewares, see `callgate.mcp.MeterOptions`. A `caller` function gets
+      the ASGI scope. Without one this belongs inside the authentication, which
+      `callgate.mcp.protect` sees to.
 
     An admitted call is settled when the application returns: as `failure` where it raised, answered
     5xx, or never completed a response; as `abandoned` where the client left first; else as
-    `success`.
+    `success`. Where a middleware of the SDK's on the same gate is around the handler, its places
+    are free only once the handler has ended as well.
     """
 
     def __init__(
@@ -71,17 +65,14 @@ class ASGIMiddleware:
         app: ASGIApp,
         gate: Gate | None = None,
         *,
-        caller: CallerFunction | None = None,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         error_code: int = DEFAULT_ERROR_CODE,
-        on_error: OnError = "admit",
-        clock: Clock | None = None,
-        observe: Callable[[Observation], None] | None = None,
+        **options: Unpack[MeterOptions],
     ) -> None:
         if max_body_bytes < 1:
             raise ValueError(f"max_body_bytes must be at least 1, not {max_body_bytes}")
         self.app = app
-        self._meter = Meter(gate, caller=caller, on_error=on_error, clock=clock, observe=observe)
+        self._meter = Meter(gate, **options)
         self._max_body_bytes = max_body_bytes
         self._error_code = error_code
 
@@ -115,7 +106,7 @@ class ASGIMiddleware:
         elif calls is None or self._is_charged_outside(scope):
             await self.app(scope, replay, send)
         else:
-            verdict = await self._meter.decide(calls.tools, scope, scope, spent_ns=spent_ns)
+            verdict = await self._meter.decide(calls.entries, scope, scope, spent_ns=spent_ns)
             if verdict.refused:
                 await _respond(send, self._refusal(verdict, calls))
             else:
@@ -132,7 +123,7 @@ class ASGIMiddleware:
                 # The SDKs do not decode, but something on the way may: nobody can say what runs.
                 return _UNSUPPORTED_CODING
             try:
-                return rpc.tool_calls(rpc.parse(body))
+                return rpc.tool_calls(rpc.parse(body), self._meter.methods)
             except rpc.UnreadableMessage as error:
                 return http_error(400, JsonRpcError(error.code, error.message)) if is_json else None
         except Exception as error:
@@ -146,7 +137,7 @@ class ASGIMiddleware:
             return http_error(503, UNAVAILABLE, request_id=calls.request_id)
         return http_refusal(
             verdict.decision,
-            cost=calls.cost,
+            cost=verdict.cost,
             request_id=calls.request_id,
             policy_limits=self._meter.policy_limits(verdict.policy),
             error_code=self._error_code,
@@ -155,13 +146,17 @@ class ASGIMiddleware:
     async def _run(
         self, verdict: Verdict, calls: rpc.ToolCalls, scope: Scope, replay: Replay, send: Send
     ) -> None:
+        usage = verdict.charge.usage
+        receipt = Receipt(self.gate, calls.cost, verdict.charge)
         # Noted in the scope itself, not in a copy: what routers write there for outer middleware to
         # read (the route, the endpoint) must arrive there.
-        scope[RECEIPTS] = (*scope.get(RECEIPTS, ()), Receipt(self.gate, calls.cost))
-        watch = _ResponseWatch(send)
+        scope[RECEIPTS] = (*scope.get(RECEIPTS, ()), receipt)
+        usage_meta = self._meter.usage_meta
+        watch = _ResponseWatch(send, None if usage_meta is None else ResponseReader(usage_meta))
         outcome: Outcome = "failure"
         try:
-            await self.app(scope, replay, watch)
+            with usage.current():
+                await self.app(scope, replay, watch)
             outcome = watch.outcome(replay.client_gone)
         except OSError:
             # What servers raise out of `send` once the client has gone, and what an application may
@@ -175,6 +170,8 @@ class ASGIMiddleware:
             outcome = "abandoned"
             raise
         finally:
+            if watch.units is not None:
+                usage.state_all(watch.units)
             verdict.settle(outcome)
 
 
@@ -188,8 +185,9 @@ _UNSUPPORTED_CODING: Final = http_error(
 class _ResponseWatch:
     """A `send` that passes everything on at once, and remembers how far the response came."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, reader: ResponseReader | None) -> None:
         self._send = send
+        self._reader = reader
         self._status: int | None = None
         self.is_complete = False
         self.has_broken = False
@@ -197,6 +195,8 @@ class _ResponseWatch:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
+        if self._reader is not None:
+            self._reader.read(message)
         try:
             await self._send(message)
         except OSError:
@@ -204,6 +204,11 @@ class _ResponseWatch:
             raise
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.is_complete = True
+
+    @property
+    def units(self) -> int | None:
+        """What the results in the response say they have used."""
+        return None if self._reader is None else self._reader.units
 
     def outcome(self, client_gone: bool) -> Outcome:
         if not self.is_complete:

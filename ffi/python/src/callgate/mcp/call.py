@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
 
+from callgate.mcp.charge import Charge
+from callgate.mcp.message import Entry
 from callgate.mcp.meter import Meter, Verdict
 from callgate.mcp.refusal import UNAVAILABLE, JsonRpcError, jsonrpc_refusal
+from callgate.mcp.usage import stated_units
 from callgate.vocabulary import Outcome
 
 RefuseWith = Literal["error", "result"]
@@ -19,7 +22,7 @@ Result = TypeVar("Result")
 async def run_call(
     meter: Meter,
     *,
-    tool: str | None,
+    entry: Entry,
     source: Any,
     scope: Mapping[str, Any],
     error_code: int,
@@ -30,21 +33,25 @@ async def run_call(
     """Charge and run one call, or refuse it.
 
     A call that the server makes in the course of one it was charged for costs nothing, and so does
-    one that an outer middleware on the same gate has charged.
+    one that an outer middleware on the same gate has charged: it keeps that one's places until it
+    has ended, too.
     """
     if meter.is_within_charged_call():
         return await call()
-    if meter.take_receipt(scope):
-        with meter.charged_call():
-            return await call()
-    verdict = await meter.decide([tool], source, scope)
-    if verdict.refused:
-        return refuse(_error(verdict, error_code))
+    charge = meter.take_receipt(scope)
+    if charge is None:
+        verdict = await meter.decide([entry], source, scope)
+        if verdict.refused:
+            return refuse(_error(verdict, error_code))
+        charge, settle = verdict.charge, verdict.settle
+    else:
+        settle = charge.hold().settle
     outcome: Outcome = "failure"
     try:
-        with meter.charged_call():
+        with meter.charged_call(charge):
             result = await call()
         outcome = "failure" if _is_error_result(result) else "success"
+        _note_usage(meter, charge, result)
         return result
     except Exception as error:
         # Bad arguments and unknown tools say nothing about the server's health, and no caller
@@ -55,7 +62,7 @@ async def run_call(
         outcome = "abandoned"
         raise
     finally:
-        verdict.settle(outcome)
+        settle(outcome)
 
 
 def check_refuse_with(refuse_with: str) -> None:
@@ -73,7 +80,14 @@ def scope_of_request(request: Any, user: Any) -> Mapping[str, Any]:
 def _error(verdict: Verdict, error_code: int) -> JsonRpcError:
     if verdict.decision is None:
         return UNAVAILABLE
-    return jsonrpc_refusal(verdict.decision, error_code=error_code)
+    return jsonrpc_refusal(verdict.decision, cost=verdict.cost, error_code=error_code)
+
+
+def _note_usage(meter: Meter, charge: Charge, result: Any) -> None:
+    if meter.usage_meta is not None:
+        units = stated_units(result, meter.usage_meta)
+        if units is not None:
+            charge.usage.state(units)
 
 
 def _is_error_result(result: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from fastmcp.exceptions import DisabledError, NotFoundError, ValidationError
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
@@ -13,9 +14,17 @@ from mcp_types import CallToolRequestParams, TextContent
 
 from callgate import Gate
 from callgate.mcp.call import RefuseWith, check_refuse_with, run_call, scope_of_request
-from callgate.mcp.callers import CallerFunction
-from callgate.mcp.meter import Clock, Meter, Observation, OnError
+from callgate.mcp.message import METERED_METHOD, Entry
+from callgate.mcp.meter import Meter
 from callgate.mcp.refusal import DEFAULT_ERROR_CODE, JsonRpcError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from callgate.mcp.options import MeterOptions
+
+Params = TypeVar("Params")
+Result = TypeVar("Result")
 
 
 class FastMCPMiddleware(Middleware):
@@ -24,16 +33,11 @@ class FastMCPMiddleware(Middleware):
         FastMCP("name", middleware=[FastMCPMiddleware()])
 
     - `gate`: None means the process's gate from the environment (`callgate.mcp.default_gate`).
-    - `caller`: `function(context)`, plain or async, that answers who calls; see
-      `callgate.mcp.Identity`. By default the verified access token. On stdio there is none: such a
-      caller is `anonymous`.
     - `refuse_with`: `"error"` for a JSON-RPC error, `"result"` for a tool result with `isError:
       true`.
     - `error_code`: the JSON-RPC code of a refusal.
-    - `on_error`: what an internal error does to the call, `"admit"` or `"refuse"`. It is counted in
-      `internal_errors` either way.
-    - `clock`: answers the time in nanoseconds, for tests; None means the engine's own clock.
-    - `observe`: called with an `Observation` after each decision.
+    - `options`: those of all middlewares, see `callgate.mcp.MeterOptions`. A `caller` function gets
+      the request's context.
 
     A call that `ASGIMiddleware` on the same gate has let through is not charged again, and neither
     are the calls that a tool makes on its own or a mounted server in the course of one.
@@ -43,15 +47,12 @@ class FastMCPMiddleware(Middleware):
         self,
         gate: Gate | None = None,
         *,
-        caller: CallerFunction | None = None,
         refuse_with: RefuseWith = "error",
         error_code: int = DEFAULT_ERROR_CODE,
-        on_error: OnError = "admit",
-        clock: Clock | None = None,
-        observe: Callable[[Observation], None] | None = None,
+        **options: Unpack[MeterOptions],
     ) -> None:
         check_refuse_with(refuse_with)
-        self._meter = Meter(gate, caller=caller, on_error=on_error, clock=clock, observe=observe)
+        self._meter = Meter(gate, **options)
         self._refuse_with = refuse_with
         self._error_code = error_code
 
@@ -65,29 +66,50 @@ class FastMCPMiddleware(Middleware):
         """How often the limiter itself has failed."""
         return self._meter.internal_errors
 
+    async def on_request(
+        self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]
+    ) -> Any:
+        method = context.method or ""
+        if method == METERED_METHOD or method not in self._meter.methods:
+            return await call_next(context)
+        return await self._run(Entry(method=method), context, call_next, _refuse)
+
     async def on_call_tool(
         self,
         context: MiddlewareContext[CallToolRequestParams],
         call_next: CallNext[CallToolRequestParams, ToolResult],
     ) -> ToolResult:
-        request_context = getattr(context.fastmcp_context, "request_context", None)
+        params = context.message
+        entry = Entry(params.name or None, is_continuation=params.input_responses is not None)
+        return await self._run(entry, context, call_next, self._refuse_call)
+
+    async def _run(
+        self,
+        entry: Entry,
+        context: MiddlewareContext[Params],
+        call_next: CallNext[Params, Result],
+        refuse: Callable[[JsonRpcError], Result],
+    ) -> Result:
+        request = getattr(context.fastmcp_context, "request_context", None)
         return await run_call(
             self._meter,
-            tool=context.message.name or None,
+            entry=entry,
             source=context,
-            scope=scope_of_request(
-                getattr(request_context, "request", None), auth_context_var.get()
-            ),
+            scope=scope_of_request(getattr(request, "request", None), auth_context_var.get()),
             error_code=self._error_code,
             call=lambda: call_next(context),
-            refuse=self._refuse,
+            refuse=refuse,
             is_client_fault=_is_client_fault,
         )
 
-    def _refuse(self, error: JsonRpcError) -> ToolResult:
+    def _refuse_call(self, error: JsonRpcError) -> ToolResult:
         if self._refuse_with == "error":
-            raise MCPError(error.code, error.message, error.data)
+            _refuse(error)
         return ToolResult(content=[TextContent(type="text", text=error.message)], is_error=True)
+
+
+def _refuse(error: JsonRpcError) -> NoReturn:
+    raise MCPError(error.code, error.message, error.data)
 
 
 def _is_client_fault(error: Exception) -> bool:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 METERED_METHOD: Final = "tools/call"
+METERED_METHODS: Final = frozenset({METERED_METHOD})
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -37,22 +39,41 @@ class UnreadableMessage(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """One metered message, or one of a batch.
+
+    `tool` is None where a call names none (the server will turn it away, but a malformed call is
+    not a free one), and for every other method. `is_continuation`: it says that it goes on with a
+    call of several rounds, which anybody can say.
+    """
+
+    tool: str | None = None
+    method: str = METERED_METHOD
+    is_continuation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCalls:
     """The metered part of one JSON-RPC message or batch.
 
-    `tools` has one item per `tools/call` entry, in order: the tool's name, or None where the entry
-    names none (the server will turn it away, but a malformed call is not a free one). `request_id`
-    is the id a refusal echoes: None for a batch, and where the message has no valid id.
+    `entries` has one item per `tools/call` entry, and per entry of another metered method, in
+    order. `request_id` is the id a refusal echoes: None for a batch, and where the message has no
+    valid id.
     """
 
-    tools: tuple[str | None, ...]
+    entries: tuple[Entry, ...]
     request_id: RequestId | None
     is_batch: bool
 
     @property
+    def tools(self) -> tuple[str | None, ...]:
+        """The tools that are called, in order."""
+        return tuple(entry.tool for entry in self.entries)
+
+    @property
     def cost(self) -> int:
-        """Tokens to charge: one per `tools/call` entry."""
-        return len(self.tools)
+        """Tokens to charge: one per metered entry."""
+        return len(self.entries)
 
 
 class _RepeatedKeys(dict[str, Any]):
@@ -81,41 +102,50 @@ def parse(body: bytes | bytearray) -> Any:
         raise UnreadableMessage(PARSE_ERROR, "Parse error: the body is not valid JSON") from None
 
 
-def tool_calls(message: Any) -> ToolCalls | None:
-    """The `tools/call` entries of a parsed message or batch; None where it holds none.
+def tool_calls(message: Any, methods: Set[str] = METERED_METHODS) -> ToolCalls | None:
+    """The entries of a parsed message or batch that call one of `methods`; None without any.
 
     An entry counts by its method alone, whatever else is wrong with it, so that there is no
     malformation that one reader forgives and that is not counted here.
     """
     is_batch = isinstance(message, list)
     entries = message if is_batch else [message]
-    calls = [entry for entry in entries if _is_tool_call(entry)]
+    calls = [entry for entry in entries if _is_metered(entry, methods)]
     if not calls:
         return None
     request_id = None if is_batch else echoed_id(calls[0].get("id"))
-    return ToolCalls(tuple(_tool_name(entry) for entry in calls), request_id, is_batch)
+    metered = tuple(entry_of(call["method"], call.get("params")) for call in calls)
+    return ToolCalls(metered, request_id, is_batch)
 
 
-def _is_tool_call(entry: Any) -> bool:
+def entry_of(method: str, params: Any) -> Entry:
+    """The entry for a message with these parameters, of whatever type they are."""
+    if method != METERED_METHOD:
+        return Entry(method=method)
+    if not isinstance(params, Mapping):
+        return Entry()
+    name = params.get("name")
+    return Entry(
+        tool=name if isinstance(name, str) and name else None,
+        is_continuation=params.get("inputResponses") is not None,
+    )
+
+
+def _is_metered(entry: Any, methods: Set[str]) -> bool:
     if not isinstance(entry, dict):
         return False
     if isinstance(entry, _RepeatedKeys):
         raise UnreadableMessage(
             INVALID_REQUEST, "Invalid request: a name occurs twice in the message"
         )
-    if entry.get("method") != METERED_METHOD:
+    method = entry.get("method")
+    if not isinstance(method, str) or method not in methods:
         return False
     if isinstance(entry.get("params"), _RepeatedKeys):
         raise UnreadableMessage(
             INVALID_REQUEST, "Invalid request: a name occurs twice in the parameters"
         )
     return True
-
-
-def _tool_name(call: dict[str, Any]) -> str | None:
-    params = call.get("params")
-    name = params.get("name") if isinstance(params, dict) else None
-    return name if isinstance(name, str) and name else None
 
 
 def echoed_id(value: Any) -> RequestId | None:

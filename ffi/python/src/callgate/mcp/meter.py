@@ -6,94 +6,53 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from callgate import Decision, Gate, Permit
+from callgate import Decision, Gate, Permit, Quota
 from callgate.mcp.callers import Caller, CallerFunction, CallerResolver
+from callgate.mcp.charge import RECEIPTS, Charge, Share
+from callgate.mcp.choice import PolicyChoice, PolicyChooser
 from callgate.mcp.env import default_gate
+from callgate.mcp.failures import failures_of
+from callgate.mcp.message import Entry
+from callgate.mcp.options import Clock, Observation, Observe, OnError
 from callgate.vocabulary import Outcome
 
 logger = logging.getLogger("callgate.mcp")
 
-OnError = Literal["admit", "refuse"]
-Clock = Callable[[], int]
-
-RECEIPTS: Final = "callgate.receipts"
-"""Key of the ASGI scope under which the calls that this request has paid for are noted."""
-
-UNNAMED_TOOL: Final = "\0unnamed"
-"""Charged for a call that names no tool: no tool can have this name, and a key is never empty."""
-
 _LOG_INTERVAL_S: Final = 60.0
-_PER_TOOL: Final = frozenset({"tool", "caller_tool"})
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One decision, for whoever measures: handed to the `observe` hook once per metered message.
-
-    `gate_ns` is the time spent in callgate for it (reading the message, finding the caller,
-    deciding), in nanoseconds. `source` is what a caller function gets. Neither belongs in a
-    metric's label.
-    """
-
-    policy: str
-    cost: int
-    decision: Decision
-    gate_ns: int
-    source: Any
 
 
 class Verdict:
-    """The answer for one message, and the permits to settle when the call is over."""
+    """The answer for one message, and the charge to settle when the call is over."""
 
-    __slots__ = ("_meter", "_permits", "decision", "policy", "refused")
+    __slots__ = ("_hold", "charge", "cost", "decision", "policy", "refused")
 
     def __init__(
         self,
-        meter: Meter,
+        charge: Charge,
         *,
         refused: bool,
         policy: str = "",
+        cost: int = 0,
         decision: Decision | None = None,
-        permits: Sequence[Permit] = (),
     ) -> None:
-        self._meter = meter
-        self._permits = permits
+        self._hold = charge.hold()
+        self.charge = charge
         self.refused = refused
         self.policy = policy
+        """The policy that refused, or the last one charged."""
+        self.cost = cost
+        """How many calls `decision` is about."""
         self.decision = decision
-        """None where an internal error decided instead of the gate."""
+        """None where an internal error decided instead of the gate, or nothing was asked of it."""
 
     def settle(self, outcome: Outcome) -> None:
         """End the call, on whichever way out comes first; later ones change nothing."""
-        permits, self._permits = self._permits, ()
-        for permit in permits:
-            self._meter.settle(permit, outcome)
-
-
-class Receipt:
-    """Calls paid for at one gate, so that an inner middleware on the same gate lets them through.
-
-    Each inner call takes one. A message that turns out to hold more calls than were counted outside
-    so has the surplus charged inside.
-    """
-
-    __slots__ = ("_left", "gate")
-
-    def __init__(self, gate: Gate, calls: int) -> None:
-        self.gate = gate
-        self._left = calls
-
-    def take(self) -> bool:
-        if self._left <= 0:
-            return False
-        self._left -= 1
-        return True
+        self._hold.settle(outcome)
 
 
 class _Running:
@@ -111,65 +70,83 @@ _running: ContextVar[_Running | None] = ContextVar("callgate_running", default=N
 
 
 class Meter:
-    """One gate as a middleware uses it. `internal_errors` counts failures of the limiter itself."""
+    """One gate as a middleware uses it; `callgate.mcp.MeterOptions` says what the options are.
+
+    `internal_errors` counts failures of the limiter itself.
+    """
 
     def __init__(
         self,
-        gate: Gate | None,
+        gate: Gate | None = None,
         *,
-        caller: CallerFunction | None,
-        on_error: OnError,
-        clock: Clock | None,
-        observe: Callable[[Observation], None] | None,
+        caller: CallerFunction | None = None,
+        tools: Mapping[str, PolicyChoice] | None = None,
+        methods: Mapping[str, PolicyChoice] | None = None,
+        continuations: PolicyChoice | None = None,
+        reserve: int = 0,
+        usage_meta: str | None = None,
+        on_error: OnError = "admit",
+        clock: Clock | None = None,
+        wall_clock: Clock | None = None,
+        observe: Observe | None = None,
     ) -> None:
         if on_error not in ("admit", "refuse"):
             raise ValueError(f"on_error must be 'admit' or 'refuse', not {on_error!r}")
+        if reserve < 0:
+            raise ValueError(f"reserve must be 0 or more, not {reserve}")
         self.gate = default_gate() if gate is None else gate
+        self.usage_meta = usage_meta
         self.internal_errors = 0
+        self._failures = failures_of(self.gate)
         self._resolver = CallerResolver(self.gate, caller)
+        self._chooser = PolicyChooser(
+            self.gate, tools=tools, methods=methods, continuations=continuations
+        )
+        self._reserve = reserve
         self._on_error = on_error
         self._clock = clock
+        self._wall_clock = wall_clock
         self._observe = observe
         self._next_log_s = 0.0
-        self._tool_policies = {
+        self._with_quota = {
             name
-            for name, entries in self.gate.policies.items()
-            if any(scope in _PER_TOOL for _, scope in entries)
+            for name in self.gate.policies
+            if any(isinstance(limit, Quota) for limit in self.policy_limits(name).values())
         }
+
+    @property
+    def methods(self) -> Set[str]:
+        """The metered methods: `tools/call`, and those with a policy of their own."""
+        return self._chooser.methods
 
     async def decide(
         self,
-        tools: Sequence[str | None],
+        entries: Sequence[Entry],
         source: Any,
         scope: Mapping[str, Any] | None,
         *,
         spent_ns: int = 0,
     ) -> Verdict:
-        """Charge one message that calls `tools`, all of them or none. Raises nothing of its own.
+        """Charge one message of these entries, all of them or none. Raises nothing of its own.
 
         `spent_ns` is gate time already spent on the message, for the observation.
         """
         started_ns = time.perf_counter_ns()
         try:
             caller = await self._resolver.resolve(source, scope)
-            verdict = self._admit(caller, tools)
+            verdict = self._admit(caller, entries)
         except Exception as error:
             return self.failed(error)
         if self._observe is not None and verdict.decision is not None:
             gate_ns = spent_ns + time.perf_counter_ns() - started_ns
-            self._report(Observation(caller.policy, len(tools), verdict.decision, gate_ns, source))
+            seen = Observation(verdict.policy, len(entries), verdict.decision, gate_ns, source)
+            self._report(self._observe, seen, verdict)
         return verdict
 
     def failed(self, error: Exception) -> Verdict:
         """The verdict after an internal error: it is counted, and logged once in a while."""
         self._count_error(error)
-        return Verdict(self, refused=self._on_error == "refuse")
-
-    def settle(self, permit: Permit, outcome: Outcome) -> None:
-        try:
-            self.gate.settle(permit, outcome, now_ns=self._now_ns())
-        except Exception as error:
-            self._count_error(error)
+        return Verdict(Charge(self._settle), refused=self._on_error == "refuse")
 
     def policy_limits(self, policy: str) -> dict[str, Any]:
         """The limits of a policy, by name and in order, as a refusal shows them."""
@@ -184,18 +161,22 @@ class Meter:
             running = running.outer
         return False
 
-    def take_receipt(self, scope: Mapping[str, Any] | None) -> bool:
-        """Whether an outer middleware on the same gate has charged this call already."""
-        receipts = scope.get(RECEIPTS, ()) if scope is not None else ()
-        return any(receipt.gate is self.gate and receipt.take() for receipt in receipts)
+    def take_receipt(self, scope: Mapping[str, Any] | None) -> Charge | None:
+        """What an outer middleware on the same gate has charged for this call already."""
+        for receipt in scope.get(RECEIPTS, ()) if scope is not None else ():
+            if receipt.gate is self.gate and receipt.take():
+                charge: Charge = receipt.charge
+                return charge
+        return None
 
     @contextmanager
-    def charged_call(self) -> Iterator[None]:
+    def charged_call(self, charge: Charge) -> Iterator[None]:
         """Around a charged call: calls that the server makes within it are part of it."""
         running = _Running(self.gate, _running.get())
         token = _running.set(running)
         try:
-            yield
+            with charge.usage.current():
+                yield
         finally:
             # A task that the call leaves behind keeps this context, and calls for its own account.
             running.is_over = True
@@ -204,53 +185,64 @@ class Meter:
             with suppress(ValueError):
                 _running.reset(token)
 
-    def _now_ns(self) -> int | None:
-        return None if self._clock is None else self._clock()
-
-    def _admit(self, caller: Caller, tools: Sequence[str | None]) -> Verdict:
-        groups: list[tuple[str | None, int]]
-        if caller.policy in self._tool_policies:
-            # Each tool's bucket is charged for its own calls: a batch over several tools takes one
-            # admission per tool.
-            groups = list(Counter(name or UNNAMED_TOOL for name in tools).items())
-        else:
-            groups = [(None, len(tools))]
-        now_ns = self._now_ns()
-        permits: list[Permit] = []
-        decision: Decision | None = None
+    def _admit(self, caller: Caller, entries: Sequence[Entry]) -> Verdict:
+        # One admission for each policy and, where it keeps state by tool, for each tool: every
+        # limit is charged for its own calls, and a batch under one policy takes one place.
+        counts = Counter(self._chooser.charged(entry, caller) for entry in entries)
+        counts.pop(None, None)
+        now_ns, unix_ns = _time(self._clock), _time(self._wall_clock)
+        shares: list[Share] = []
+        policy, cost, decision = caller.policy, 0, None
         try:
-            for tool, cost in groups:
+            for charged, cost in counts.items():
+                assert charged is not None
+                policy, reserve = charged.policy, cost * self._reserve
                 decision = self.gate.try_admit(
-                    caller.policy, caller.identity, tool, cost=cost, now_ns=now_ns
+                    policy,
+                    charged.identity,
+                    charged.tool,
+                    cost=cost,
+                    reserve=reserve,
+                    now_ns=now_ns,
+                    unix_ns=unix_ns,
                 )
                 if not decision.admitted:
                     break
                 if decision.permit is not None:
-                    permits.append(decision.permit)
+                    shares.append(Share(decision.permit, reserve, policy in self._with_quota))
         except BaseException:
-            self._take_back(permits)
+            self._take_back(shares)
             raise
         refused = decision is not None and not decision.admitted
         if refused:
-            self._take_back(permits)
-            permits = []
-        return Verdict(
-            self, refused=refused, policy=caller.policy, decision=decision, permits=permits
-        )
+            self._take_back(shares)
+            shares = []
+        charge = Charge(self._settle, shares)
+        return Verdict(charge, refused=refused, policy=policy, cost=cost, decision=decision)
 
-    def _take_back(self, permits: Sequence[Permit]) -> None:
-        for permit in permits:
-            self.settle(permit, "cancelled")
+    def _take_back(self, shares: Sequence[Share]) -> None:
+        for share in shares:
+            self._settle(share.permit, "cancelled", 0)
 
-    def _report(self, observation: Observation) -> None:
-        assert self._observe is not None
+    def _settle(self, permit: Permit, outcome: Outcome, used: int) -> None:
         try:
-            self._observe(observation)
+            now_ns, unix_ns = _time(self._clock), _time(self._wall_clock)
+            self.gate.settle(permit, outcome, used=used, now_ns=now_ns, unix_ns=unix_ns)
         except Exception as error:
             self._count_error(error)
 
+    def _report(self, observe: Observe, seen: Observation, verdict: Verdict) -> None:
+        try:
+            observe(seen)
+        except Exception as error:
+            self._count_error(error)
+        except BaseException:
+            verdict.settle("cancelled")
+            raise
+
     def _count_error(self, error: Exception) -> None:
         self.internal_errors += 1
+        self._failures.add()
         now_s = time.monotonic()
         if now_s < self._next_log_s:
             return
@@ -267,3 +259,7 @@ class Meter:
             answer,
             self.internal_errors,
         )
+
+
+def _time(clock: Clock | None) -> int | None:
+    return None if clock is None else clock()

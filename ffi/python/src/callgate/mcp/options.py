@@ -1,0 +1,70 @@
+"""What every middleware takes, whatever it stands in front of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from callgate import Decision
+from callgate.mcp.callers import CallerFunction
+from callgate.mcp.choice import PolicyChoice
+
+OnError: TypeAlias = Literal["admit", "refuse"]
+Clock: TypeAlias = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One decision, for whoever measures: handed to the `observe` hook once per metered message.
+
+    `policy` is the one that refused, or the first that was charged. `gate_ns` is the time spent in
+    callgate for the message (reading it, finding the caller, deciding), in nanoseconds. `source` is
+    what a caller function gets. Neither belongs in a metric's label.
+    """
+
+    policy: str
+    cost: int
+    decision: Decision
+    gate_ns: int
+    source: Any
+
+
+Observe: TypeAlias = Callable[[Observation], None]
+
+
+class MeterOptions(TypedDict, total=False):
+    """What every middleware takes, by keyword.
+
+    - `caller`: `function(source)`, plain or async, that answers who calls; see
+      `callgate.mcp.Identity`. By default it is the user of an API key (`APIKeyMiddleware`), or the
+      SDK's verified access token. On stdio there is neither: such a caller is `anonymous`.
+    - `tools`: by tool, the policy that replaces the one of the caller's class for it, such as
+      `{"search": "expensive"}`; or by class, `{"search": {"authenticated": "expensive"}}`. Under a
+      policy for every class, callers whom nobody has verified count as one. A batch is admitted
+      under all the policies that it needs, or refused whole.
+    - `methods`: the same for methods besides `tools/call`, which cost nothing otherwise:
+      `{"tasks/get": "polling"}`.
+    - `continuations`: the same for calls that go on with one of several rounds (they carry
+      `inputResponses`, which any client can send). By default they cost like any call.
+    - `reserve`: units that a call sets aside in the quotas of its policy; when it ends, what it has
+      used takes their place, see `report_usage`.
+    - `usage_meta`: the key of a result's `_meta` under which it says how many units were used, such
+      as `"callgate/used"`. That is taken in place of what the tool reported.
+    - `on_error`: what an internal error does to the call, `"admit"` (the default) or `"refuse"`. It
+      is counted in `internal_errors` either way.
+    - `clock`, `wall_clock`: answer the time in nanoseconds, for tests; the latter since 1970, for
+      quotas. None means the engine's own.
+    - `observe`: called with an `Observation` after each decision.
+    """
+
+    caller: CallerFunction | None
+    tools: Mapping[str, PolicyChoice] | None
+    methods: Mapping[str, PolicyChoice] | None
+    continuations: PolicyChoice | None
+    reserve: int
+    usage_meta: str | None
+    on_error: OnError
+    clock: Clock | None
+    wall_clock: Clock | None
+    observe: Observe | None
