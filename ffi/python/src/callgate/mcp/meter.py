@@ -16,7 +16,6 @@ from callgate.mcp.callers import Caller, CallerFunction, CallerResolver
 from callgate.mcp.charge import RECEIPTS, Charge, Share
 from callgate.mcp.choice import PolicyChoice, PolicyChooser
 from callgate.mcp.env import default_gate
-from callgate.mcp.failures import failures_of
 from callgate.mcp.message import Entry
 from callgate.mcp.options import Clock, Observation, Observe, OnError
 from callgate.vocabulary import Outcome
@@ -97,7 +96,6 @@ class Meter:
         self.gate = default_gate() if gate is None else gate
         self.usage_meta = usage_meta
         self.internal_errors = 0
-        self._failures = failures_of(self.gate)
         self._resolver = CallerResolver(self.gate, caller)
         self._chooser = PolicyChooser(
             self.gate, tools=tools, methods=methods, continuations=continuations
@@ -242,7 +240,7 @@ class Meter:
 
     def _count_error(self, error: Exception) -> None:
         self.internal_errors += 1
-        self._failures.add()
+        self.gate.count_internal_error()
         now_s = time.monotonic()
         if now_s < self._next_log_s:
             return

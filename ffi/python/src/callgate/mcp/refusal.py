@@ -117,6 +117,11 @@ UNAVAILABLE: Final = JsonRpcError(
 
 def sentence(decision: Decision, *, cost: int = 1) -> str:
     """One or two sentences that a model can pass on or act upon. They never name the caller."""
+    if decision.reason == "never" and cost <= decision.limit:
+        return (
+            f"This request sets aside more of the allowance {decision.by!r} than it ever holds, "
+            f"{decision.limit}. No retry can help."
+        )
     if decision.reason == "never":
         return (
             f"This request holds {cost} tool calls, and the limit {decision.by!r} never lets more "
