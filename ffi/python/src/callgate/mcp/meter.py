@@ -93,6 +93,8 @@ class Meter:
             raise ValueError(f"on_error must be 'admit' or 'refuse', not {on_error!r}")
         if reserve < 0:
             raise ValueError(f"reserve must be 0 or more, not {reserve}")
+        if wall_clock is not None and clock is None:
+            raise ValueError("wall_clock goes with a clock: a call has both times from one source")
         self.gate = default_gate() if gate is None else gate
         self.usage_meta = usage_meta
         self.internal_errors = 0
@@ -103,7 +105,7 @@ class Meter:
         self._reserve = reserve
         self._on_error = on_error
         self._clock = clock
-        self._wall_clock = wall_clock
+        self._wall_clock = time.time_ns if wall_clock is None else wall_clock
         self._observe = observe
         self._next_log_s = 0.0
         self._with_quota = {
@@ -188,7 +190,7 @@ class Meter:
         # limit is charged for its own calls, and a batch under one policy takes one place.
         counts = Counter(self._chooser.charged(entry, caller) for entry in entries)
         counts.pop(None, None)
-        now_ns, unix_ns = _time(self._clock), _time(self._wall_clock)
+        now_ns, unix_ns = self._times()
         shares: list[Share] = []
         policy, cost, decision = caller.policy, 0, None
         try:
@@ -224,10 +226,14 @@ class Meter:
 
     def _settle(self, permit: Permit, outcome: Outcome, used: int) -> None:
         try:
-            now_ns, unix_ns = _time(self._clock), _time(self._wall_clock)
+            now_ns, unix_ns = self._times()
             self.gate.settle(permit, outcome, used=used, now_ns=now_ns, unix_ns=unix_ns)
         except Exception as error:
             self._count_error(error)
+
+    def _times(self) -> tuple[int | None, int | None]:
+        """None, where the engine is to read its own clocks."""
+        return (None, None) if self._clock is None else (self._clock(), self._wall_clock())
 
     def _report(self, observe: Observe, seen: Observation, verdict: Verdict) -> None:
         try:
@@ -258,6 +264,3 @@ class Meter:
             self.internal_errors,
         )
 
-
-def _time(clock: Clock | None) -> int | None:
-    return None if clock is None else clock()

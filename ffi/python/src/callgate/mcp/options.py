@@ -53,8 +53,9 @@ class MeterOptions(TypedDict, total=False):
       as `"callgate/used"`. That is taken in place of what the tool reported.
     - `on_error`: what an internal error does to the call, `"admit"` (the default) or `"refuse"`. It
       is counted in `internal_errors` either way.
-    - `clock`, `wall_clock`: answer the time in nanoseconds, for tests; the latter since 1970, for
-      quotas. None means the engine's own.
+    - `clock`: answers the time in nanoseconds, for tests; None means the engine's own clock.
+      `wall_clock` goes with it, answers the time since 1970, for quotas, and is the system's clock
+      by default.
     - `observe`: called with an `Observation` after each decision.
     """
 
