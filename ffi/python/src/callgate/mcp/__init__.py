@@ -5,6 +5,7 @@
 
 - `protect` and `ASGIMiddleware`: Streamable HTTP, in front of any MCP server (429 with
   `Retry-After`).
+- `APIKeyMiddleware`: says who calls by API keys, and answers 401 without one.
 - `SDKMiddleware`: the official `mcp` package, any transport.
 - `FastMCPMiddleware`: `fastmcp`, any transport.
 
@@ -15,10 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from callgate.mcp.api_keys import APIKeyMiddleware, APIKeys
 from callgate.mcp.asgi import DEFAULT_MAX_BODY_BYTES, ASGIMiddleware
 from callgate.mcp.callers import (
     ANONYMOUS,
     AUTHENTICATED,
+    CALLER,
     FORWARDED_BEARER,
     Caller,
     CallerFunction,
@@ -40,9 +43,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ANONYMOUS",
     "AUTHENTICATED",
+    "CALLER",
     "DEFAULT_ERROR_CODE",
     "DEFAULT_MAX_BODY_BYTES",
     "FORWARDED_BEARER",
+    "APIKeyMiddleware",
+    "APIKeys",
     "ASGIMiddleware",
     "Caller",
     "CallerFunction",

@@ -29,6 +29,7 @@ from callgate.mcp.refusal import (
     JsonRpcError,
     http_error,
     http_refusal,
+    send_response,
 )
 from callgate.mcp.usage import ResponseReader
 from callgate.vocabulary import Outcome
@@ -95,20 +96,20 @@ class ASGIMiddleware:
         except ClientGone:
             return
         except BodyTooLarge:
-            await _respond(send, _too_large(self._max_body_bytes))
+            await send_response(send, _too_large(self._max_body_bytes))
             return
         started_ns = time.perf_counter_ns()
         calls = self._read_calls(scope, body)
         spent_ns = time.perf_counter_ns() - started_ns
         replay = Replay(body, receive)
         if isinstance(calls, HttpResponse):
-            await _respond(send, calls)
+            await send_response(send, calls)
         elif calls is None or self._is_charged_outside(scope):
             await self.app(scope, replay, send)
         else:
             verdict = await self._meter.decide(calls.entries, scope, scope, spent_ns=spent_ns)
             if verdict.refused:
-                await _respond(send, self._refusal(verdict, calls))
+                await send_response(send, self._refusal(verdict, calls))
             else:
                 await self._run(verdict, calls, scope, replay, send)
 
@@ -219,9 +220,3 @@ class _ResponseWatch:
 def _too_large(max_bytes: int) -> HttpResponse:
     message = f"Invalid request: the body is larger than {max_bytes} bytes"
     return http_error(413, JsonRpcError(rpc.INVALID_REQUEST, message))
-
-
-async def _respond(send: Send, response: HttpResponse) -> None:
-    start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": response.body, "more_body": False})

@@ -8,15 +8,19 @@ absent caller is anonymous by name, never an empty key, and never pooled with ca
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from callgate import Gate, Key
+from callgate.mcp.body import header
 
 AUTHENTICATED: Final = "authenticated"
 ANONYMOUS: Final = "anonymous"
 FORWARDED_BEARER: Final = "forwarded-bearer"
+
+CALLER: Final = "callgate.caller"
+"""Key of the ASGI scope under which a middleware puts the `Caller` that it has verified."""
 
 _PER_CALLER: Final = frozenset({"caller", "caller_tool"})
 
@@ -41,13 +45,17 @@ request context in the one for `mcp`, and the `MiddlewareContext` in the one for
 def caller_of_scope(scope: Mapping[str, Any] | None) -> Caller:
     """The caller of an HTTP request, from what is known at this point of the server's stack.
 
-    A verified access token (`scope["user"]`, as the authentication of `mcp` and `fastmcp` leaves
-    it) is charged under `authenticated`. A bearer that nobody verified is charged under
-    `forwarded-bearer`. Everything else, and every transport without HTTP (`scope` is None), is
-    `anonymous`.
+    A `Caller` in the scope, under `CALLER`, is taken as it is: `APIKeyMiddleware` puts its users
+    there, and so may any other authentication. A verified access token (`scope["user"]`, as the
+    authentication of `mcp` and `fastmcp` leaves it) is charged under `authenticated`. A bearer that
+    nobody verified is charged under `forwarded-bearer`. Everything else, and every transport
+    without HTTP (`scope` is None), is `anonymous`.
     """
     if scope is None:
         return Caller(ANONYMOUS)
+    known = scope.get(CALLER)
+    if isinstance(known, Caller):
+        return known
     identity = token_identity(getattr(scope.get("user"), "access_token", None))
     if identity is not None:
         return Caller(AUTHENTICATED, identity)
@@ -75,16 +83,17 @@ def token_identity(token: Any) -> str | None:
 
 
 def _bearer(scope: Mapping[str, Any]) -> bytes | None:
-    for name, value in scope.get("headers", ()):
-        if name.lower() != b"authorization":
-            continue
-        scheme, _, token = value.strip().partition(b" ")
-        # The first field decides, as it does for the SDKs' own authentication.
-        token = token.strip()
-        # The prefix keeps an unverified bearer from being spelled like a verified identity, whose
-        # bucket it would drain.
-        return b"\0bearer\0" + token if scheme.lower() == b"bearer" and token else None
-    return None
+    token = bearer_token(scope.get("headers", ()))
+    # The prefix keeps an unverified bearer from being spelled like a verified identity, whose
+    # bucket it would drain.
+    return b"\0bearer\0" + token if token else None
+
+
+def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The token of `Authorization: Bearer`; the first field decides, as it does for the SDKs' own
+    authentication."""
+    scheme, _, token = (header(headers, b"authorization") or b"").strip().partition(b" ")
+    return token.strip() or None if scheme.lower() == b"bearer" else None
 
 
 class CallerResolver:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from callgate import Gate
+from callgate.mcp.api_keys import APIKeyMiddleware, APIKeys
 from callgate.mcp.asgi import ASGIMiddleware
 from callgate.mcp.env import default_gate
 
 App = TypeVar("App")
 
 
-def protect(app: App, gate: Gate | None = None, **options: Any) -> App:
+def protect(
+    app: App,
+    gate: Gate | None = None,
+    *,
+    api_keys: APIKeys | Literal["env"] | None = "env",
+    **options: Any,
+) -> App:
     """Meters the MCP endpoints of a Starlette application, inside its authentication.
 
     Returns `app`.
@@ -23,11 +30,15 @@ def protect(app: App, gate: Gate | None = None, **options: Any) -> App:
     request without one gets its 401 from that check, charges nobody and makes no bucket, and a
     request with one has a verified caller. Other routes, such as those of OAuth, are left alone.
 
+    `api_keys` are demanded at these endpoints; None demands none. By default the environment
+    decides: see `callgate.mcp.APIKeys.from_env`.
+
     Raises `ValueError` where `app` has no MCP endpoint that this function knows: wrap the
     application yourself then, `ASGIMiddleware(app, gate)`.
     """
     shared_gate = default_gate() if gate is None else gate
-    if not _protect_routes(getattr(app, "routes", ()), shared_gate, options):
+    keys = APIKeys.from_env() if isinstance(api_keys, str) else api_keys
+    if not _protect_routes(getattr(app, "routes", ()), shared_gate, keys, options):
         raise ValueError(
             "found no MCP endpoint of mcp or fastmcp in this application; "
             "wrap it with callgate.mcp.ASGIMiddleware instead"
@@ -35,26 +46,32 @@ def protect(app: App, gate: Gate | None = None, **options: Any) -> App:
     return app
 
 
-def _protect_routes(routes: Any, gate: Gate, options: dict[str, Any]) -> int:
+def _protect_routes(
+    routes: Any, gate: Gate, keys: APIKeys | None, options: dict[str, Any]
+) -> int:
     found = 0
     for route in routes:
         holder, endpoint = _innermost(route)
         if isinstance(endpoint, ASGIMiddleware) and endpoint.gate is gate:
             found += 1
         elif _is_mcp_endpoint(endpoint):
-            holder.app = ASGIMiddleware(endpoint, gate, **options)
+            metered = ASGIMiddleware(endpoint, gate, **options)
+            holder.app = metered if keys is None else APIKeyMiddleware(metered, keys)
             found += 1
+        elif keys is not None and _opens_event_stream(route):
+            route.app = APIKeyMiddleware(route.app, keys)
         else:
             # A mounted application. `routes` of a plain route does not exist.
-            found += _protect_routes(getattr(endpoint, "routes", None) or (), gate, options)
+            inner = getattr(endpoint, "routes", None) or ()
+            found += _protect_routes(inner, gate, keys, options)
     return found
 
 
 def _innermost(route: Any) -> tuple[Any, Any]:
-    """The endpoint of a route below any check for an access token, and the object that holds it."""
+    """The endpoint of a route below any check of who calls, and the object that holds it."""
     holder: Any = route
     endpoint: Any = getattr(route, "app", None)
-    while _is_a(endpoint, "RequireAuthMiddleware"):
+    while _is_a(endpoint, "RequireAuthMiddleware") or isinstance(endpoint, APIKeyMiddleware):
         holder, endpoint = endpoint, endpoint.app
     return holder, endpoint
 
@@ -65,6 +82,15 @@ def _is_mcp_endpoint(endpoint: Any) -> bool:
     # The message endpoint of the older HTTP+SSE transport is a bound method.
     owner = getattr(endpoint, "__self__", None)
     return _is_a(owner, "SseServerTransport") and endpoint.__name__ == "handle_post_message"
+
+
+def _opens_event_stream(route: Any) -> bool:
+    """The other endpoint of the older transport: a GET that is open for as long as the session."""
+    endpoint: Any = getattr(route, "endpoint", None)
+    while _is_a(endpoint, "RequireAuthMiddleware"):
+        endpoint = endpoint.app
+    name = getattr(endpoint, "__qualname__", type(endpoint).__name__)
+    return "GET" in (getattr(route, "methods", None) or ()) and "sse" in name.lower()
 
 
 def _is_a(value: Any, class_name: str) -> bool:

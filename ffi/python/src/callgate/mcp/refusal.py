@@ -11,6 +11,7 @@ from callgate import RateLimit
 
 if TYPE_CHECKING:
     from callgate import Decision
+    from callgate.mcp.asgi_types import Send
     from callgate.mcp.message import RequestId
 
 DEFAULT_ERROR_CODE: Final = -31004
@@ -212,3 +213,10 @@ def _json_response(
         (b"cache-control", b"no-store"),
     ]
     return HttpResponse(status, tuple(fixed + headers), body)
+
+
+async def send_response(send: Send, response: HttpResponse) -> None:
+    """Answer an ASGI request with it."""
+    start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": response.body, "more_body": False})
