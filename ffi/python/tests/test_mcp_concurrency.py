@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
-from callgate import ConcurrencyLimit, Gate, Quota, RateLimit
+from callgate import OFF, ConcurrencyLimit, Gate, Quota, RateLimit, Seeder
 from callgate.mcp import ASGIMiddleware, SDKMiddleware, protect, report_usage
 from mcp_asgi_support import JSON, App, Connection, metered, request, respond
 from mcp_support import SERVERS, Clock, asynchronous, call_message, serve
@@ -324,6 +324,67 @@ async def test_a_quota_runs_out_by_what_calls_report_and_returns_at_midnight() -
     }
     wall.advance_s(90)
     assert (await request(guard, call_message())).status == 200
+
+
+def seeded_gate() -> Gate:
+    rules = [("tokens", "caller"), ("server", "shared")]
+    return Gate(
+        limits={
+            "open": OFF,
+            "tokens": Quota(1_000, must_seed=True),
+            "server": ConcurrencyLimit(PLACES),
+        },
+        policies={"authenticated": rules, "anonymous": [("open", "shared")]},
+        capacity=100,
+    )
+
+
+@asynchronous
+async def test_a_quota_that_nobody_has_told_about_is_a_503_or_asks_a_ledger() -> None:
+    guard, _, _, _ = metered(App(), seeded_gate(), caller=lambda _scope: "ann")
+    refused = await request(guard, call_message())
+    assert refused.status == 503
+    assert refused.headers[b"retry-after"] == b"1"
+    assert refused.json["error"]["data"]["reason"] == "unseeded"
+
+    asked: list[Any] = []
+
+    async def ledger(caller: Any) -> int:
+        asked.append(caller)
+        await asyncio.sleep(0)
+        return 1_000 if caller == "ben" else 0
+
+    gate = seeded_gate()
+    guard, _, _, _ = metered(
+        App(),
+        gate,
+        caller=lambda scope: scope["caller"],
+        seeder=Seeder(gate, "tokens", ledger),
+    )
+    calls = [request(guard, call_message(), caller="ann") for _ in range(PLACES)]
+    assert [answer.status for answer in await asyncio.gather(*calls)] == [200] * PLACES
+    assert (await request(guard, call_message(), caller="ben")).status == 429
+    assert asked == ["ann", "ben"]
+
+
+@asynchronous
+async def test_a_client_that_leaves_while_a_ledger_is_asked_has_taken_no_place() -> None:
+    asking, gate = asyncio.Event(), seeded_gate()
+
+    async def ledger(_caller: Any) -> int:
+        asking.set()
+        await asyncio.Event().wait()
+        return 0
+
+    guard, _, _, clock = metered(
+        App(), gate, caller=lambda _scope: "ann", seeder=Seeder(gate, "tokens", ledger)
+    )
+    call = asyncio.create_task(request(guard, call_message()))
+    await asking.wait()
+    call.cancel()
+    with suppress(asyncio.CancelledError):
+        await call
+    assert in_flight(gate, clock) == 0
 
 
 @asynchronous

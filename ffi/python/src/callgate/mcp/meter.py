@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
-from callgate import Decision, Gate, Permit, Quota
+from callgate import Decision, Gate, Key, Permit, Quota, Seeder
 from callgate.mcp.callers import Caller, CallerFunction, CallerResolver
 from callgate.mcp.charge import RECEIPTS, Charge, Share
-from callgate.mcp.choice import PolicyChoice, PolicyChooser
+from callgate.mcp.choice import Charged, PolicyChoice, PolicyChooser
 from callgate.mcp.env import default_gate
 from callgate.mcp.message import Entry
 from callgate.mcp.options import Clock, Observation, Observe, OnError
@@ -83,6 +83,7 @@ class Meter:
         methods: Mapping[str, PolicyChoice] | None = None,
         continuations: PolicyChoice | None = None,
         reserve: int = 0,
+        seeder: Seeder | None = None,
         usage_meta: str | None = None,
         on_error: OnError = "admit",
         clock: Clock | None = None,
@@ -103,6 +104,7 @@ class Meter:
             self.gate, tools=tools, methods=methods, continuations=continuations
         )
         self._reserve = reserve
+        self._seeder = seeder
         self._on_error = on_error
         self._clock = clock
         self._wall_clock = time.time_ns if wall_clock is None else wall_clock
@@ -134,7 +136,7 @@ class Meter:
         started_ns = time.perf_counter_ns()
         try:
             caller = await self._resolver.resolve(source, scope)
-            verdict = self._admit(caller, entries)
+            verdict = await self._admit(caller, entries)
         except Exception as error:
             return self.failed(error)
         if self._observe is not None and verdict.decision is not None:
@@ -185,7 +187,7 @@ class Meter:
             with suppress(ValueError):
                 _running.reset(token)
 
-    def _admit(self, caller: Caller, entries: Sequence[Entry]) -> Verdict:
+    async def _admit(self, caller: Caller, entries: Sequence[Entry]) -> Verdict:
         # One admission for each policy and, where it keeps state by tool, for each tool: every
         # limit is charged for its own calls, and a batch under one policy takes one place.
         counts = Counter(self._chooser.charged(entry, caller) for entry in entries)
@@ -197,15 +199,7 @@ class Meter:
             for charged, cost in counts.items():
                 assert charged is not None
                 policy, reserve = charged.policy, cost * self._reserve
-                decision = self.gate.try_admit(
-                    policy,
-                    charged.identity,
-                    charged.tool,
-                    cost=cost,
-                    reserve=reserve,
-                    now_ns=now_ns,
-                    unix_ns=unix_ns,
-                )
+                decision = await self._try_admit(charged, cost, reserve, now_ns, unix_ns)
                 if not decision.admitted:
                     break
                 if decision.permit is not None:
@@ -219,6 +213,24 @@ class Meter:
             shares = []
         charge = Charge(self._settle, shares)
         return Verdict(charge, refused=refused, policy=policy, cost=cost, decision=decision)
+
+    async def _try_admit(
+        self, charged: Charged, cost: int, reserve: int, now_ns: int | None, unix_ns: int | None
+    ) -> Decision:
+        if self._seeder is None or isinstance(charged.identity, Key):
+            # A ledger can't be asked about a key.
+            return self.gate.try_admit(
+                charged.policy,
+                charged.identity,
+                charged.tool,
+                cost=cost,
+                reserve=reserve,
+                now_ns=now_ns,
+                unix_ns=unix_ns,
+            )
+        return await self._seeder.try_admit_async(
+            charged.policy, charged.identity, charged.tool, cost, reserve, now_ns, unix_ns
+        )
 
     def _take_back(self, shares: Sequence[Share]) -> None:
         for share in shares:
