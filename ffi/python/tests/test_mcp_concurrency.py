@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from mcp import MCPError
 
-from callgate import OFF, ConcurrencyLimit, Gate, Quota, RateLimit, Seeder
-from callgate.mcp import ASGIMiddleware, SDKMiddleware, protect, report_usage
+from callgate import ConcurrencyLimit, Gate, RateLimit
+from callgate.mcp import ASGIMiddleware, SDKMiddleware, protect
 from mcp_asgi_support import JSON, App, Connection, metered, request, respond
 from mcp_support import SERVERS, Clock, asynchronous, call_message, serve
 from test_mcp_sdk import SDKS, Tools, text
@@ -291,112 +291,3 @@ async def test_a_handler_that_outlives_its_client_keeps_the_place_until_it_ends(
     may_end.set()
     await handlers[0]
     assert in_flight(gate, clock) == 0
-
-
-# --- quotas ------------------------------------------------------------------------------------
-
-
-@asynchronous
-async def test_a_quota_runs_out_by_what_calls_report_and_returns_at_midnight() -> None:
-    gate = Gate(
-        limits={"tokens": Quota(1_000)},
-        policies={"authenticated": [("tokens", "caller")], "anonymous": [("tokens", "shared")]},
-        capacity=100,
-    )
-    day_ns = 86_400 * 1_000_000_000
-    clock, wall = Clock(), Clock(20_000 * day_ns + day_ns - 90 * 1_000_000_000)
-
-    async def answer(_receive: Any, send: Any) -> None:
-        report_usage(600)
-        await respond(send, 200)
-
-    guard, _, _, _ = metered(
-        App(answer), gate, clock=clock, wall_clock=wall, caller=lambda _scope: "ann"
-    )
-    # The second overdraws, and the overdraft is what refuses the third.
-    answers = [await request(guard, call_message()) for _ in range(3)]
-    assert [each.status for each in answers] == [200, 200, 429]
-    assert answers[2].headers[b"retry-after"] == b"90"
-    assert answers[2].json["error"]["data"] == {
-        "reason": "quota",
-        "limit": "tokens",
-        "retryAfterMs": 90_000,
-    }
-    wall.advance_s(90)
-    assert (await request(guard, call_message())).status == 200
-
-
-def seeded_gate() -> Gate:
-    rules = [("tokens", "caller"), ("server", "shared")]
-    return Gate(
-        limits={
-            "open": OFF,
-            "tokens": Quota(1_000, must_seed=True),
-            "server": ConcurrencyLimit(PLACES),
-        },
-        policies={"authenticated": rules, "anonymous": [("open", "shared")]},
-        capacity=100,
-    )
-
-
-@asynchronous
-async def test_a_quota_that_nobody_has_told_about_is_a_503_or_asks_a_ledger() -> None:
-    guard, _, _, _ = metered(App(), seeded_gate(), caller=lambda _scope: "ann")
-    refused = await request(guard, call_message())
-    assert refused.status == 503
-    assert refused.headers[b"retry-after"] == b"1"
-    assert refused.json["error"]["data"]["reason"] == "unseeded"
-
-    asked: list[Any] = []
-
-    async def ledger(caller: Any) -> int:
-        asked.append(caller)
-        await asyncio.sleep(0)
-        return 1_000 if caller == "ben" else 0
-
-    gate = seeded_gate()
-    guard, _, _, _ = metered(
-        App(),
-        gate,
-        caller=lambda scope: scope["caller"],
-        seeder=Seeder(gate, "tokens", ledger),
-    )
-    calls = [request(guard, call_message(), caller="ann") for _ in range(PLACES)]
-    assert [answer.status for answer in await asyncio.gather(*calls)] == [200] * PLACES
-    assert (await request(guard, call_message(), caller="ben")).status == 429
-    assert asked == ["ann", "ben"]
-
-
-@asynchronous
-async def test_a_client_that_leaves_while_a_ledger_is_asked_has_taken_no_place() -> None:
-    asking, gate = asyncio.Event(), seeded_gate()
-
-    async def ledger(_caller: Any) -> int:
-        asking.set()
-        await asyncio.Event().wait()
-        return 0
-
-    guard, _, _, clock = metered(
-        App(), gate, caller=lambda _scope: "ann", seeder=Seeder(gate, "tokens", ledger)
-    )
-    call = asyncio.create_task(request(guard, call_message()))
-    await asking.wait()
-    call.cancel()
-    with suppress(asyncio.CancelledError):
-        await call
-    assert in_flight(gate, clock) == 0
-
-
-@asynchronous
-async def test_an_estimate_above_what_is_left_is_refused() -> None:
-    gate = Gate(
-        limits={"tokens": Quota(1_000)},
-        policies={"authenticated": [("tokens", "caller")], "anonymous": [("tokens", "shared")]},
-        capacity=100,
-    )
-    guard, _, _, _ = metered(App(), gate, wall_clock=Clock(), reserve=400)
-    assert [(await request(guard, call_message())).status for _ in range(3)] == [200, 200, 429]
-    guard, _, _, _ = metered(App(), gate, wall_clock=Clock(), reserve=1_001)
-    answer = await request(guard, call_message())
-    assert answer.json["error"]["data"]["reason"] == "never"
-    assert "sets aside more" in answer.json["error"]["message"]

@@ -7,6 +7,7 @@ every response, passes as it is, streams included.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from callgate import Gate
@@ -147,8 +148,8 @@ class ASGIMiddleware:
     async def _run(
         self, verdict: Verdict, calls: rpc.ToolCalls, scope: Scope, replay: Replay, send: Send
     ) -> None:
-        usage = verdict.charge.usage
-        receipt = Receipt(self.gate, calls.cost, verdict.charge)
+        usage = verdict.hold.charge.usage
+        receipt = Receipt(self.gate, calls.cost, verdict.hold.charge)
         # Noted in the scope itself, not in a copy: what routers write there for outer middleware to
         # read (the route, the endpoint) must arrive there.
         scope[RECEIPTS] = (*scope.get(RECEIPTS, ()), receipt)
@@ -173,7 +174,11 @@ class ASGIMiddleware:
         finally:
             if watch.units is not None:
                 usage.state_all(watch.units)
-            verdict.settle(outcome)
+            settle = partial(verdict.settle, outcome)
+            # 202 says that the call runs later: on the older transport its answer goes elsewhere.
+            is_to_come = watch.status == 202 and calls.request_id is not None
+            if not (is_to_come and receipt.hand_over(settle)):
+                settle()
 
 
 _UNSUPPORTED_CODING: Final = http_error(
@@ -189,13 +194,13 @@ class _ResponseWatch:
     def __init__(self, send: Send, reader: ResponseReader | None) -> None:
         self._send = send
         self._reader = reader
-        self._status: int | None = None
+        self.status: int | None = None
         self.is_complete = False
         self.has_broken = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._status = message["status"]
+            self.status = message["status"]
         if self._reader is not None:
             self._reader.read(message)
         try:
@@ -214,7 +219,7 @@ class _ResponseWatch:
     def outcome(self, client_gone: bool) -> Outcome:
         if not self.is_complete:
             return "abandoned" if client_gone else "failure"
-        return "failure" if self._status is None or self._status >= 500 else "success"
+        return "failure" if self.status is None or self.status >= 500 else "success"
 
 
 def _too_large(max_bytes: int) -> HttpResponse:

@@ -38,20 +38,18 @@ async def run_call(
     """
     if meter.is_within_charged_call():
         return await call()
-    charge = meter.take_receipt(scope)
-    if charge is None:
+    hold = meter.take_receipt(scope)
+    if hold is None:
         verdict = await meter.decide([entry], source, scope)
         if verdict.refused:
             return refuse(_error(verdict, error_code))
-        charge, settle = verdict.charge, verdict.settle
-    else:
-        settle = charge.hold().settle
+        hold = verdict.hold
     outcome: Outcome = "failure"
     try:
-        with meter.charged_call(charge):
+        with meter.charged_call(hold.charge):
             result = await call()
         outcome = "failure" if _is_error_result(result) else "success"
-        _note_usage(meter, charge, result)
+        _note_usage(meter, hold.charge, result)
         return result
     except Exception as error:
         # Bad arguments and unknown tools say nothing about the server's health, and no caller
@@ -62,7 +60,7 @@ async def run_call(
         outcome = "abandoned"
         raise
     finally:
-        settle(outcome)
+        hold.settle(outcome)
 
 
 def check_refuse_with(refuse_with: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakSet
 
 from callgate import Gate, Permit
 from callgate.mcp.usage import Usage
@@ -77,15 +79,16 @@ class Charge:
 class Hold:
     """Lets go of a charge, on whichever way out comes first; later ones change nothing."""
 
-    __slots__ = ("_charge",)
+    __slots__ = ("_is_over", "charge")
 
     def __init__(self, charge: Charge) -> None:
-        self._charge: Charge | None = charge
+        self.charge = charge
+        self._is_over = False
 
     def settle(self, outcome: Outcome) -> None:
-        charge, self._charge = self._charge, None
-        if charge is not None:
-            charge.let_go(outcome)
+        if not self._is_over:
+            self._is_over = True
+            self.charge.let_go(outcome)
 
 
 class Receipt:
@@ -95,15 +98,49 @@ class Receipt:
     so has the surplus charged inside.
     """
 
-    __slots__ = ("_left", "charge", "gate")
+    __slots__ = ("_charge", "_handed_over", "_left", "gate")
 
     def __init__(self, gate: Gate, calls: int, charge: Charge) -> None:
         self.gate = gate
-        self.charge = charge
+        self._charge = charge
         self._left = calls
+        self._handed_over: Callable[[], None] | None = None
 
-    def take(self) -> bool:
+    def take(self) -> Hold | None:
+        """A hold on the charge for one call; None where all have been taken."""
         if self._left <= 0:
-            return False
+            return None
         self._left -= 1
+        hold = self._charge.hold()
+        if self._left == 0 and self._handed_over is not None:
+            self._handed_over()
+        return hold
+
+    def hand_over(self, settle: Callable[[], None]) -> bool:
+        """Whether a handler is still to come for the calls: `settle` is called once it is there, or
+        when it should have been. Without a handler to expect it is never called."""
+        if self._left == 0 or self.gate not in _gates_with_handlers:
+            return False
+        try:
+            timer = asyncio.get_running_loop().call_later(HANDOVER_S, settle)
+        except RuntimeError:
+            # Another kind of event loop.
+            return False
+
+        def handed_over() -> None:
+            timer.cancel()
+            settle()
+
+        self._handed_over = handed_over
         return True
+
+
+HANDOVER_S: Final = 5.0
+"""For so long a charge waits for the handler of a request that was answered with 202."""
+
+_gates_with_handlers: WeakSet[Gate] = WeakSet()
+
+
+def expect_handlers(gate: Gate) -> None:
+    """A middleware around the handlers of a server is on this gate."""
+    _gates_with_handlers.add(gate)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from callgate import Decision, Gate, Key, Permit, Quota, Seeder
 from callgate.mcp.callers import Caller, CallerFunction, CallerResolver
-from callgate.mcp.charge import RECEIPTS, Charge, Share
+from callgate.mcp.charge import RECEIPTS, Charge, Hold, Share
 from callgate.mcp.choice import Charged, PolicyChoice, PolicyChooser
 from callgate.mcp.env import default_gate
 from callgate.mcp.message import Entry
@@ -28,7 +28,7 @@ _LOG_INTERVAL_S: Final = 60.0
 class Verdict:
     """The answer for one message, and the charge to settle when the call is over."""
 
-    __slots__ = ("_hold", "charge", "cost", "decision", "policy", "refused")
+    __slots__ = ("cost", "decision", "hold", "policy", "refused")
 
     def __init__(
         self,
@@ -39,8 +39,7 @@ class Verdict:
         cost: int = 0,
         decision: Decision | None = None,
     ) -> None:
-        self._hold = charge.hold()
-        self.charge = charge
+        self.hold = charge.hold()
         self.refused = refused
         self.policy = policy
         """The policy that refused, or the last one charged."""
@@ -51,7 +50,7 @@ class Verdict:
 
     def settle(self, outcome: Outcome) -> None:
         """End the call, on whichever way out comes first; later ones change nothing."""
-        self._hold.settle(outcome)
+        self.hold.settle(outcome)
 
 
 class _Running:
@@ -163,12 +162,12 @@ class Meter:
             running = running.outer
         return False
 
-    def take_receipt(self, scope: Mapping[str, Any] | None) -> Charge | None:
-        """What an outer middleware on the same gate has charged for this call already."""
+    def take_receipt(self, scope: Mapping[str, Any] | None) -> Hold | None:
+        """A hold on what an outer middleware on the same gate has charged for this call already."""
         for receipt in scope.get(RECEIPTS, ()) if scope is not None else ():
-            if receipt.gate is self.gate and receipt.take():
-                charge: Charge = receipt.charge
-                return charge
+            hold: Hold | None = receipt.take() if receipt.gate is self.gate else None
+            if hold is not None:
+                return hold
         return None
 
     @contextmanager

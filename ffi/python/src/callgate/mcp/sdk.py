@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from callgate import Gate
 from callgate.mcp.call import RefuseWith, check_refuse_with, run_call, scope_of_request
+from callgate.mcp.charge import expect_handlers
 from callgate.mcp.message import METERED_METHOD, entry_of
 from callgate.mcp.meter import Meter
 from callgate.mcp.refusal import DEFAULT_ERROR_CODE, JsonRpcError
@@ -55,6 +56,7 @@ class SDKMiddleware:
     ) -> None:
         check_refuse_with(refuse_with)
         self._meter = Meter(gate, **options)
+        expect_handlers(self._meter.gate)
         self._refuse_with = refuse_with
         self._error_code = error_code
 
