@@ -48,7 +48,7 @@ async def post(guard: Any, *headers: tuple[bytes, bytes], query: bytes = b"") ->
 
 @asynchronous
 async def test_a_key_is_taken_from_each_of_three_places_and_names_its_user() -> None:
-    guard, app, gate, clock = guarded()
+    guard, _app, gate, clock = guarded()
     assert (await post(guard, bearer(ANN_KEY))).status == 200
     assert (await post(guard, named(ANN_OTHER_KEY))).status == 200
     assert (await post(guard, query=b"key=" + ANN_KEY.encode())).status == 200
@@ -69,7 +69,7 @@ async def test_the_scheme_and_the_names_of_fields_have_no_case() -> None:
 
 @asynchronous
 async def test_the_first_place_that_holds_a_key_decides() -> None:
-    guard, _, gate, clock = guarded()
+    guard, _, _gate, _clock = guarded()
     assert (await post(guard, bearer("wrong"), named(ANN_KEY))).status == 401
     assert (await post(guard, named("wrong"), query=b"key=" + ANN_KEY.encode())).status == 401
     basic = (b"authorization", b"Basic dXNlcjpwYXNz")
@@ -137,7 +137,7 @@ async def test_a_websocket_without_a_key_is_closed_and_lifespan_passes() -> None
 
 @asynchronous
 async def test_failed_attempts_have_one_limit_that_changing_keys_does_not_escape() -> None:
-    guard, app, gate, clock = guarded(RateLimit(1, per="1h", burst=5))
+    guard, _app, gate, clock = guarded(RateLimit(1, per="1h", burst=5))
     answers = [await post(guard, named(f"guess-{n}")) for n in range(8)]
     assert [answer.status for answer in answers] == [401] * 5 + [429] * 3
     assert answers[7].headers[b"retry-after"] == b"3600"

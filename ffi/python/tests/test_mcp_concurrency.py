@@ -194,7 +194,7 @@ async def test_a_request_that_is_never_awaited_takes_no_place() -> None:
 
 @asynchronous
 async def test_a_call_that_is_closed_in_the_middle_gives_its_place_back() -> None:
-    guard, app, gate, clock = metered(Slow(), guarded_gate())
+    guard, _app, gate, clock = metered(Slow(), guarded_gate())
     connection = Connection(json.dumps(call_message()).encode())
     running = guard(dict(HTTP), connection.receive, connection.send)
     running.send(None)

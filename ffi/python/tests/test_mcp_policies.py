@@ -8,7 +8,7 @@ import pytest
 
 from callgate import Gate, RateLimit
 from callgate.mcp import Caller, SDKMiddleware
-from mcp_asgi_support import JSON, App, metered, request
+from mcp_asgi_support import JSON, metered, request
 from mcp_support import Clock, asynchronous, call_message, charged
 from test_mcp_meter import sdk_context
 
@@ -57,7 +57,7 @@ async def test_a_tools_policy_replaces_that_of_the_class_for_this_tool_alone() -
 
 @asynchronous
 async def test_each_caller_has_its_own_allowance_of_an_expensive_tool() -> None:
-    guard, _, gate, clock = middleware(
+    guard, _, _gate, _clock = middleware(
         caller=lambda scope: scope["caller"], tools={"search": "expensive"}
     )
     search = call_message("search")
@@ -125,7 +125,7 @@ async def test_a_batch_that_can_never_pass_one_policy_says_so_of_that_policys_ca
 
 @asynchronous
 async def test_where_a_tools_policy_keeps_state_by_tool_each_tool_is_charged_for_itself() -> None:
-    guard, _, gate, clock = middleware(tools={"search": "by-tool", "fetch": "by-tool"})
+    guard, _, _gate, _clock = middleware(tools={"search": "by-tool", "fetch": "by-tool"})
     search, fetch = call_message("search"), call_message("fetch")
     assert await statuses(guard, [search, fetch], [search, fetch], fetch) == [200, 200, 429]
 

@@ -167,7 +167,9 @@ def test_outside_of_a_call_nothing_is_noted() -> None:
     assert usage() == 0
 
 
-@pytest.mark.parametrize(("units", "error"), [(-1, ValueError), (1.5, TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    ("units", "error"), [(-1, ValueError), (1.5, TypeError), (True, TypeError)]
+)
 def test_units_are_whole_numbers_from_zero_on(units: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="units"):
         report_usage(units)

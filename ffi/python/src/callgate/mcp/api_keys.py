@@ -1,7 +1,7 @@
 """API keys: who calls, where a server has nothing better to tell it by.
 
-    keys = APIKeys({"k-3f9c…": "ann", "k-71aa…": "ben"})    # or MCP_API_KEYS=k-3f9c…:ann,k-71aa…:ben
-    app = APIKeyMiddleware(ASGIMiddleware(app, gate), keys)  # or protect(app, gate, api_keys=keys)
+    keys = APIKeys({"k-3f9c…": "ann", "k-71aa…": "ben"})     # or from MCP_API_KEYS: from_env()
+    app = APIKeyMiddleware(ASGIMiddleware(app, gate), keys)   # or protect(app, gate, api_keys=keys)
 
 A key is taken from `Authorization: Bearer KEY`, from `X-API-Key: KEY` or from `?key=KEY`: the first
 of these that is there decides. It is compared with all known keys in constant time, as a keyed
@@ -59,9 +59,7 @@ class APIKeys:
     Raises `ValueError` for an empty key or user.
     """
 
-    def __init__(
-        self, users: Mapping[str, str], *, failures: RateLimit = DEFAULT_FAILURES
-    ) -> None:
+    def __init__(self, users: Mapping[str, str], *, failures: RateLimit = DEFAULT_FAILURES) -> None:
         self._secret = secrets.token_bytes(32)
         self._users: list[tuple[bytes, str]] = []
         for key, user in users.items():
@@ -215,5 +213,7 @@ def _is_enabled(env: Mapping[str, str], has_keys: bool) -> bool:
     word = text.strip().lower()
     if word in _TRUE | _FALSE:
         return word in _TRUE
-    logger.warning("%s=%r is neither true nor false: using the default, %s", ENABLED, text, has_keys)
+    logger.warning(
+        "%s=%r is neither true nor false: using the default, %s", ENABLED, text, has_keys
+    )
     return has_keys

@@ -99,9 +99,7 @@ class PolicyChooser:
 
 def _with_scope(gate: Gate, scopes: frozenset[str]) -> frozenset[str]:
     return frozenset(
-        name
-        for name, rules in gate.policies.items()
-        if any(scope in scopes for _, scope in rules)
+        name for name, rules in gate.policies.items() if any(scope in scopes for _, scope in rules)
     )
 
 

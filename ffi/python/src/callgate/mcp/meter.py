@@ -274,4 +274,3 @@ class Meter:
             answer,
             self.internal_errors,
         )
-

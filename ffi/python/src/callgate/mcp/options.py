@@ -49,8 +49,8 @@ class MeterOptions(TypedDict, total=False):
       `inputResponses`, which any client can send). By default they cost like any call.
     - `reserve`: units that a call sets aside in the quotas of its policy; when it ends, what it has
       used takes their place, see `report_usage`.
-    - `seeder`: a `callgate.Seeder` on the same gate, which asks a ledger what a caller has used when
-      a quota of `must_seed=True` wants to know. Not for callers that are given as a `Key`.
+    - `seeder`: a `callgate.Seeder` on the same gate, which asks a ledger what a caller has used
+      when a quota of `must_seed=True` wants to know. Not for callers that are given as a `Key`.
     - `usage_meta`: the key of a result's `_meta` under which it says how many units were used, such
       as `"callgate/used"`. That is taken in place of what the tool reported.
     - `on_error`: what an internal error does to the call, `"admit"` (the default) or `"refuse"`. It

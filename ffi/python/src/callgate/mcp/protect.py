@@ -46,9 +46,7 @@ def protect(
     return app
 
 
-def _protect_routes(
-    routes: Any, gate: Gate, keys: APIKeys | None, options: dict[str, Any]
-) -> int:
+def _protect_routes(routes: Any, gate: Gate, keys: APIKeys | None, options: dict[str, Any]) -> int:
     found = 0
     for route in routes:
         holder, endpoint = _innermost(route)
