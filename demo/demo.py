@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,87 +22,17 @@ from mcp.client.streamable_http import streamable_http_client
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
 
+from guarded_acts import GUARDED_ACTS
 from harness import running_server
 from server import ANONYMOUS_BURST, CALLER_BURST, FORWARDED_BURST
+from table import TIMEOUT_S, Line, report, say
+from wire import post
 
-TIMEOUT_S = 60
 FLOOD = 1_200
 FLOOD_CONNECTIONS = 16
 ROTATING = 200
 AN_HOUR_S = 3_600
 """The server's limits give back one call in that time: no count depends on how fast it is made."""
-
-VERSION = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": VERSION,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-HEADERS = {
-    "accept": "application/json, text/event-stream",
-    "content-type": "application/json",
-    "mcp-protocol-version": VERSION,
-    "mcp-method": "tools/call",
-    "mcp-name": "echo",
-}
-
-
-@dataclass
-class Line:
-    """One line of the table: what a caller sent, and what became of it."""
-
-    caller: str
-    label: str
-    """The name under which the server keeps this caller's times."""
-    expect: dict[str, int]
-    """The outcomes that DESIGN.md demands, by name: `admitted`, `401`, or a refusal's reason."""
-    wait_s: int | None = None
-    """What the first refusal has to say, less the seconds that have passed since the first call."""
-    sent: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    first_retry_after_s: float | None = None
-
-    def count(self, outcome: str, calls: int = 1, retry_after_s: float | None = None) -> None:
-        self.sent += calls
-        self.outcomes[outcome] += calls
-        if self.first_retry_after_s is None:
-            self.first_retry_after_s = retry_after_s
-
-    @property
-    def is_right(self) -> bool:
-        if self.wait_s is None or self.first_retry_after_s is None:
-            is_wait_right = self.wait_s == self.first_retry_after_s
-        else:
-            is_wait_right = 0 <= self.wait_s - self.first_retry_after_s <= TIMEOUT_S
-        return is_wait_right and dict(self.outcomes) == self.expect
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
-def call(request_id: int = 1) -> dict[str, Any]:
-    params = {"name": "echo", "arguments": {"text": "hello"}, "_meta": META}
-    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
-
-
-async def post(
-    http: httpx.AsyncClient, line: Line, token: str | None, *, batch: int = 0, path: str = "/mcp"
-) -> None:
-    """Raw HTTP: one call, or a batch of them, noted in the caller's line."""
-    body = [call(n) for n in range(batch)] or call()
-    headers = HEADERS | ({"authorization": f"Bearer {token}"} if token else {})
-    response = await http.post(path, json=body, headers=headers)
-    if response.status_code == 401:
-        outcome = "401"
-    elif response.status_code == 429:
-        outcome = response.json()["error"]["data"]["reason"]
-    elif response.status_code == 200 or (batch and response.status_code == 400):
-        # The gate lets the batch through in full, and the SDK turns every batch away with a 400.
-        outcome = "admitted"
-    else:
-        outcome = f"HTTP {response.status_code}"
-    wait = response.headers.get("retry-after")
-    line.count(outcome, max(1, batch), None if wait is None else float(wait))
 
 
 @asynccontextmanager
@@ -155,7 +83,7 @@ async def a_flood(url: str, lines: list[Line]) -> None:
 
         async def one_connection() -> None:
             for _ in range(FLOOD // FLOOD_CONNECTIONS):
-                await post(http, flood, "valid-mallory")
+                await post(http, flood, token="valid-mallory")
 
         await asyncio.gather(
             *(one_connection() for _ in range(FLOOD_CONNECTIONS)),
@@ -177,11 +105,11 @@ async def a_batch(url: str, lines: list[Line]) -> None:
     line = Line("dave (batches)", "dave", outcomes, 10 * AN_HOUR_S)
     lines.append(line)
     async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S) as http:
-        await post(http, line, "valid-dave", batch=15)
-        await post(http, line, "valid-dave", batch=15)
-        await post(http, line, "valid-dave", batch=25)
+        await post(http, line, token="valid-dave", batch=15)
+        await post(http, line, token="valid-dave", batch=15)
+        await post(http, line, token="valid-dave", batch=25)
         for _ in range(5):
-            await post(http, line, "valid-dave")
+            await post(http, line, token="valid-dave")
 
 
 async def rotating_bearers(url: str, lines: list[Line]) -> None:
@@ -192,9 +120,12 @@ async def rotating_bearers(url: str, lines: list[Line]) -> None:
     lines += [public, private]
     async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S) as http:
         for n in range(ROTATING):
-            await post(http, public, f"invalid-{n}")
+            await post(http, public, token=f"invalid-{n}")
         for n in range(ROTATING):
-            await post(http, private, f"invalid-again-{n}", path="/private/mcp")
+            await post(http, private, token=f"invalid-again-{n}", path="/private/mcp")
+
+
+ACTS = (polite_callers, a_flood, anonymous_callers, a_batch, rotating_bearers)
 
 
 async def discovery(url: str) -> bool:
@@ -205,38 +136,7 @@ async def discovery(url: str) -> bool:
     return len(tools) == 2
 
 
-# --- the report --------------------------------------------------------------------------------
-
-COLUMNS = "{:<22}{:>6}{:>10}  {:<24}{:>12}{:>9}{:>9}   {}"
-
-
-def percentile(values: list[int], percent: int) -> str:
-    """In microseconds, of nanoseconds: the value that so many percent do not exceed."""
-    if not values:
-        return "-"
-    rank = -(-len(values) * percent // 100)
-    return f"{sorted(values)[rank - 1] / 1_000:.0f} us"
-
-
-def report(lines: list[Line], stats: dict[str, Any]) -> None:
-    head = ("caller", "sent", "admitted", "refused, by reason", "Retry-After", "p50", "p99", "")
-    say("\n" + COLUMNS.format(*head))
-    for line in lines:
-        refused = {name: n for name, n in line.outcomes.items() if name != "admitted"}
-        wait = "-" if line.first_retry_after_s is None else f"{line.first_retry_after_s:.0f} s"
-        times = stats["gate_ns"].get(line.label, [])
-        cells = (
-            line.caller,
-            line.sent,
-            line.outcomes["admitted"],
-            ", ".join(f"{name} {n}" for name, n in refused.items()) or "-",
-            wait,
-            percentile(times, 50),
-            percentile(times, 99),
-            "ok" if line.is_right else f"WRONG, should be {line.expect}",
-        )
-        say(COLUMNS.format(*cells))
-    say("p50 and p99: time spent in callgate for one message, measured inside the server.")
+# --- the sum ------------------------------------------------------------------------------------
 
 
 def totals_are_right(lines: list[Line], stats: dict[str, Any]) -> bool:
@@ -248,14 +148,16 @@ def totals_are_right(lines: list[Line], stats: dict[str, Any]) -> bool:
     buckets = 5 + FORWARDED_BURST + 2
     say(
         f"\nadmitted {admitted}, run by the server {ran}, in batches that the SDK turned away "
-        f"{batched}; buckets in the table {stats['live']}, where {buckets} are due"
+        f"{batched}; buckets in the table {stats['live']}, where {buckets} are due; "
+        f"in flight {stats['in_flight']}"
     )
-    return admitted == ran + batched and stats["live"] == buckets
+    is_table_right = stats["live"] == buckets and stats["in_flight"] == 0
+    return admitted == ran + batched and is_table_right
 
 
 async def play(url: str) -> bool:
     lines: list[Line] = []
-    acts = (polite_callers, a_flood, anonymous_callers, a_batch, rotating_bearers)
+    acts = (*ACTS, *GUARDED_ACTS)
     for number, act in enumerate(acts, start=1):
         say(f"[{number}/{len(acts) + 1}] {act.__doc__}")
         await act(url, lines)

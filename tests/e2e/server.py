@@ -5,10 +5,11 @@ by `make demo`. Its first line of output is its base URL; it ends when its stand
 
     /mcp             tokens are verified where they are sent, and anonymous callers are served too
     /private/mcp     without a valid token there is a 401
-    /stats           what ran, and what the gate decided
+    /guarded/mcp     API keys, three places, a breaker and a daily quota: see `guarded.py`
+    /stats           what ran, and what the gates decided
 
-The token `valid-NAME` is NAME's; every other one is invalid. All limits give back one call an hour,
-so that nothing a test counts depends on how fast it runs.
+The token `valid-NAME` is NAME's; every other one is invalid. All rate limits give back one
+call an hour, so that nothing a test counts depends on how fast it runs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import anyio
 import uvicorn
+from guarded import Guarded, make_guarded_app, user_of
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware, get_access_token
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
 from mcp.server.auth.provider import AccessToken
@@ -61,11 +63,17 @@ class Record:
 
     def ran_tool(self) -> None:
         token = get_access_token()
-        self.ran[token.client_id if token else "-"] += 1
+        self.ran_for(token.client_id if token else "-")
+
+    def ran_for(self, name: str) -> None:
+        self.ran[name] += 1
 
     def observe(self, observation: Observation) -> None:
         token = getattr(observation.source.get("user"), "access_token", None)
         self.gate_ns[token.client_id if token else observation.policy].append(observation.gate_ns)
+
+    def observe_guarded(self, observation: Observation) -> None:
+        self.gate_ns[user_of(observation.source)].append(observation.gate_ns)
 
 
 def make_gate() -> Gate:
@@ -120,22 +128,31 @@ def make_app(gate: Gate, record: Record, url: str) -> Starlette:
     public.add_middleware(AuthContextMiddleware)
     public.add_middleware(AuthenticationMiddleware, backend=BearerAuthBackend(Verifier()))
 
+    guarded = Guarded()
+    guarded_app = make_guarded_app(guarded, record.ran_for, record.observe_guarded)
+
     async def stats(_request: Request) -> JSONResponse:
         decided = gate.stats()
         decisions = [[*key, count] for key, count in decided.decisions.items()]
         body = {"ran": record.ran, "decisions": decisions, "live": decided.live}
+        body |= {"in_flight": guarded.in_flight, "waiting": len(guarded.waiting)}
         return JSONResponse({**body, "gate_ns": record.gate_ns})
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            for app in (private, public):
+            for app in (private, public, guarded_app):
                 await stack.enter_async_context(app.router.lifespan_context(app))
             yield
 
-    routes = [Route("/stats", stats), Mount("/private", private), Mount("/", public)]
+    routes = [
+        Route("/stats", stats),
+        Mount("/private", private),
+        Mount("/guarded", guarded_app),
+        Mount("/", public),
+    ]
     app = Starlette(routes=routes, lifespan=lifespan)
-    return protect(app, gate, observe=record.observe)
+    return protect(app, gate, api_keys=None, observe=record.observe)
 
 
 def main() -> None:

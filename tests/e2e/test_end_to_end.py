@@ -2,16 +2,19 @@
 
 Each line of `cases.jsonl` is a case, for every language that has an MCP layer: a `name`, the
 `server` it wants (cases of one label share one), `steps`, and what must hold afterwards: `ran`, the
-calls that ran by caller (`-` is whoever has no valid token), and `live`, the entries in the table.
+calls that ran by caller (`-` is whoever has no valid token), `live`, the entries in the table, and
+`in_flight`, the places that are taken.
 
-A step is sent `times` times, one after another. What `send` may hold: one of `call` (a `tools/call`
-of `echo` with this id), `batch` (an array of so many), `method` (a request), `notification`,
-`initialize`, `text` (the body as it is, in `encoding`); and `token`, `path`, `http_method`,
-`headers` (null leaves a field out), `chunk_bytes` (a chunked body), `padding_bytes` (so many more
-of them in the arguments). In `expect`: `status`, `headers` (null means absent), `json` (a part of
-the body), `json_absent`, and `retry_after_s` (the bounds of `Retry-After`). `%N%` is the number of
-the repetition, `%META%` the protocol's `_meta`, and `%RETRY_AFTER%` what the response's field of
-that name said.
+A step is sent `times` times, one after another; with `start`, nobody waits for its answer, only for
+the tool to run, and a step with `finish` releases the calls and expects that of each. What `send`
+may hold: one of `call` (a `tools/call` of `tool`, else of `echo`, with this id), `batch` (an array
+of so many), `method` (a request), `notification`, `initialize`, `text` (the body as it is, in
+`encoding`); and `token`, `key` (an API key, in `X-API-Key`), `path`, `http_method`, `headers` (null
+leaves a field out), `chunk_bytes` (a chunked body), `padding_bytes` (so many more of them in the
+arguments). A step may `advance_s` the time of `/guarded` instead. In `expect`: `status`, `headers`
+(null means absent), `json` (a part of the body), `json_absent`, and `retry_after_s` (the bounds of
+`Retry-After`). `%N%` is the number of the repetition, `%META%` the protocol's `_meta`, and
+`%RETRY_AFTER%` what the response's field of that name said.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import asyncio
 import functools
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -68,10 +72,12 @@ def message_of(send: dict[str, Any]) -> tuple[Any, dict[str, str]]:
     """The JSON-RPC message that a step sends, and the header fields that name its method."""
     if "call" in send or "batch" in send:
         text = "x" * send.get("padding_bytes", 0)
-        params = {"name": "echo", "arguments": {"text": text}, "_meta": META}
+        tool = send.get("tool", "echo")
+        arguments = {"text": text} if tool == "echo" else {}
+        params = {"name": tool, "arguments": arguments, "_meta": META}
         call = {"jsonrpc": "2.0", "id": send.get("call"), "method": "tools/call", "params": params}
         batch = [{**call, "id": n} for n in range(send.get("batch", 0))]
-        return batch or call, {"mcp-method": "tools/call", "mcp-name": "echo"}
+        return batch or call, {"mcp-method": "tools/call", "mcp-name": tool}
     if "initialize" in send:
         info = {"name": "test", "version": "1"}
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
@@ -99,6 +105,8 @@ def request_of(send: dict[str, Any], number: int) -> dict[str, Any]:
         headers |= {name: value or None for name, value in named.items()}
     if "token" in send:
         headers["authorization"] = "Bearer " + send["token"].replace("%N%", str(number))
+    if "key" in send:
+        headers["x-api-key"] = send["key"].replace("%N%", str(number))
     headers |= send.get("headers", {})
     size = send.get("chunk_bytes")
     chunks = (content[at : at + size] for at in range(0, len(content), size)) if size else content
@@ -134,18 +142,50 @@ def check(response: httpx.Response, expect: dict[str, Any]) -> None:
         assert name not in response.json()
 
 
+class Player:
+    """Plays the steps of one case. Calls that were started run on in threads."""
+
+    def __init__(self, client: httpx.Client, pool: ThreadPoolExecutor) -> None:
+        self.client = client
+        self.pool = pool
+        self.running: list[Future[httpx.Response]] = []
+
+    def play(self, step: dict[str, Any]) -> None:
+        if "advance_s" in step:
+            self.client.post(f"/guarded/advance?seconds={step['advance_s']}")
+        elif "finish" in step:
+            self.client.post("/guarded/release")
+            for running in self.running:
+                check(running.result(TIMEOUT_S), step["finish"])
+            self.running.clear()
+        else:
+            for number in range(step.get("times", 1)):
+                request = request_of(step["send"], number)
+                if step.get("start"):
+                    self.start(request)
+                else:
+                    check(self.client.request(**request), step["expect"])
+
+    def start(self, request: dict[str, Any]) -> None:
+        call = self.pool.submit(self.client.request, **request)
+        self.running.append(call)
+        while self.client.get("/stats").json()["waiting"] < len(self.running):
+            assert not call.done(), call.result().text
+
+
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_case(case: dict[str, Any], servers: Callable[[str], str]) -> None:
     url = servers(case["server"])
-    with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client:
+    with httpx.Client(base_url=url, timeout=TIMEOUT_S) as client, ThreadPoolExecutor() as pool:
+        player = Player(client, pool)
         for step in case["steps"]:
-            for number in range(step.get("times", 1)):
-                check(client.request(**request_of(step["send"], number)), step["expect"])
+            player.play(step)
     after = stats(url)
     for name, count in case.get("ran", {}).items():
         assert after["ran"].get(name, 0) == count, name
-    if "live" in case:
-        assert after["live"] == case["live"]
+    for name in ("live", "in_flight"):
+        if name in case:
+            assert after[name] == case[name], name
 
 
 # --- the SDK's own client ----------------------------------------------------------------------
