@@ -201,3 +201,17 @@ def test_a_response_that_is_too_large_is_passed_on_unread() -> None:
         reader.read({"type": "http.response.body", "body": chunk, "more_body": True})
     reader.read({"type": "http.response.body", "body": json.dumps(result({KEY: 9})).encode()})
     assert reader.units is None
+
+
+@asynchronous
+async def test_a_response_that_cannot_be_read_is_passed_on_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ResponseReader, "read", fail)
+    gate = SettlementGate(make_gate())
+    guard, _, _, _ = metered(answering(result({KEY: 4})), gate, usage_meta=KEY, reserve=3)
+    assert (await request(guard, call_message())).json == result({KEY: 4})
+    assert (gate.used, guard.internal_errors) == ([3], 1)

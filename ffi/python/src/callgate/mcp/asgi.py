@@ -153,8 +153,7 @@ class ASGIMiddleware:
         # Noted in the scope itself, not in a copy: what routers write there for outer middleware to
         # read (the route, the endpoint) must arrive there.
         scope[RECEIPTS] = (*scope.get(RECEIPTS, ()), receipt)
-        usage_meta = self._meter.usage_meta
-        watch = _ResponseWatch(send, None if usage_meta is None else ResponseReader(usage_meta))
+        watch = _ResponseWatch(send, self._meter)
         outcome: Outcome = "failure"
         try:
             with usage.current():
@@ -191,9 +190,10 @@ _UNSUPPORTED_CODING: Final = http_error(
 class _ResponseWatch:
     """A `send` that passes everything on at once, and remembers how far the response came."""
 
-    def __init__(self, send: Send, reader: ResponseReader | None) -> None:
+    def __init__(self, send: Send, meter: Meter) -> None:
         self._send = send
-        self._reader = reader
+        self._meter = meter
+        self._reader = None if meter.usage_meta is None else ResponseReader(meter.usage_meta)
         self.status: int | None = None
         self.is_complete = False
         self.has_broken = False
@@ -201,8 +201,7 @@ class _ResponseWatch:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-        if self._reader is not None:
-            self._reader.read(message)
+        self._read(message)
         try:
             await self._send(message)
         except OSError:
@@ -210,6 +209,14 @@ class _ResponseWatch:
             raise
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.is_complete = True
+
+    def _read(self, message: Message) -> None:
+        if self._reader is not None:
+            try:
+                self._reader.read(message)
+            except Exception as error:
+                self._reader = None
+                self._meter.failed(error)
 
     @property
     def units(self) -> int | None:
