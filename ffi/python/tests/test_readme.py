@@ -15,11 +15,19 @@ def blocks() -> list[str]:
 
 def test_the_engine_example_decides() -> None:
     ran: list[str] = []
-    names: dict[str, Any] = {"run_the_tool": lambda: ran.append("tool")}
+
+    def run_the_tool() -> tuple[str, int]:
+        ran.append("tool")
+        return "answer", 1068
+
+    names: dict[str, Any] = {"run_the_tool": run_the_tool}
     exec(compile(blocks()[1], "README.md", "exec"), names)
-    decision = names["decision"]
-    assert (decision.admitted, decision.remaining, decision.retry_after_ns) == (True, 59, 0)
+    decision, gate = names["decision"], names["gate"]
+    assert (decision.admitted, decision.remaining, decision.retry_after_ns) == (True, 199, 0)
     assert ran == ["tool"]
+    assert gate.guards("server").in_flight == 0
+    [_, tokens, _] = gate.peek("authenticated", caller="user:1001", cost=0)
+    assert tokens.remaining == 50_000 - 1068
 
 
 def test_the_mcp_example_protects_a_server() -> None:
