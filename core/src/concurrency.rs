@@ -192,6 +192,11 @@ impl Concurrency {
         Guard::unpack(self, payload).at_rest_from_ns(self)
     }
 
+    /// The state without what is forgotten by then.
+    pub(crate) fn age(&self, payload: u128, now_ns: u64) -> u128 {
+        self.aged(payload, now_ns).pack(self)
+    }
+
     fn aged(&self, payload: u128, now_ns: u64) -> Guard {
         let mut guard = Guard::unpack(self, payload);
         guard.age(self, now_ns);

@@ -323,12 +323,21 @@ impl<'m> Gate<'m> {
         clock: impl Fn() -> Time,
     ) -> Result<(), ConfigError> {
         let compiled = Compiled::new(to).map_err(|e| ConfigError { limit: Some(limit), ..e })?;
+        self.table.settings.check(limit, &compiled)?;
         if compiled.kind() == Kind::Quota {
             // Release: with the one that puts the limit in force, so that whoever decides by it
             // looks at the wall clock.
             self.calendar.store(1, Ordering::Release);
         }
-        self.table.settings.write(limit, &compiled)?;
+        if let Compiled::Concurrency(old) = self.table.settings.kept(limit) {
+            // What is over by the old limit is over: else a breaker that is closed, and may have
+            // lost its slot, could be half-open again by the new one.
+            self.table.amend_all(limit, |payload| match old.age(payload, latest(&clock)) {
+                aged if aged == payload => Step::Keep(()),
+                aged => Step::Write(aged, ()),
+            });
+        }
+        self.table.settings.write(limit, &compiled);
         if let Compiled::Rate(rate) = compiled {
             self.table.amend_all(limit, |tat| match rate.clamp(tat, latest(&clock)) {
                 clamped if clamped == tat => Step::Keep(()),

@@ -116,13 +116,17 @@ impl<'m> Settings<'m> {
         }
     }
 
-    /// Puts another limit in force. Not by two threads at once.
-    pub(crate) fn write(&self, limit: u8, changed: &Compiled) -> Result<(), ConfigError> {
+    /// Whether a limit may be changed so.
+    pub(crate) fn check(&self, limit: u8, changed: &Compiled) -> Result<(), ConfigError> {
         let blame = |field| ConfigError { limit: Some(limit), ..ConfigError::of(field) };
         if usize::from(limit) >= self.cells.len() {
             return Err(blame(Field::RuleLimit));
         }
-        changed.may_follow(&self.kept(limit)).map_err(blame)?;
+        changed.may_follow(&self.kept(limit)).map_err(blame)
+    }
+
+    /// Puts another limit in force, which was [checked](Self::check). Not by two threads at once.
+    pub(crate) fn write(&self, limit: u8, changed: &Compiled) {
         let revision = self.revision.load(Ordering::Relaxed);
         let next = revision.wrapping_add(1);
         // Release: pairs with the Acquire fence in `read`. A reader of anything that is written
@@ -144,7 +148,6 @@ impl<'m> Settings<'m> {
         }
         // Release: pairs with the Acquire load in `revision`, which publishes the words.
         self.revision.store(next, Ordering::Release);
-        Ok(())
     }
 }
 

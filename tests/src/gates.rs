@@ -1,7 +1,7 @@
 //! Gates made from the reference model's words, and their answers in the same words.
 use callgate_core::{
-    Call, Config, Decision, Domain, Gate, Key, Limit, Outcome, OwnedGate, RateLimit, Reason, Rule,
-    Scope,
+    Call, ConcurrencyLimit, Config, Decision, Domain, Gate, Key, Limit, Outcome, OwnedGate, Quota,
+    RateLimit, Reason, Rule, Scope, Seeded, Settled, Windows,
 };
 
 use crate::reference;
@@ -39,6 +39,25 @@ pub fn limit(limit: &reference::Limit) -> Limit {
         reference::Limit::Off => Limit::Off,
         reference::Limit::Rate(reference::RateLimit { count, period_ns, burst }) => {
             Limit::Rate(RateLimit { count, period_ns, burst })
+        }
+        reference::Limit::Concurrency(reference::ConcurrencyLimit {
+            max_in_flight,
+            lease_ns,
+            reject_trip,
+            failure_trip,
+            cooldown_ns,
+            half_open_probes,
+        }) => Limit::Concurrency(ConcurrencyLimit {
+            max_in_flight,
+            lease_ns,
+            reject_trip,
+            failure_trip,
+            cooldown_ns,
+            half_open_probes,
+        }),
+        reference::Limit::Quota(reference::Quota { limit, period_s, anchor_unix_s, must_seed }) => {
+            let windows = Windows::Every { period_s, anchor_unix_s };
+            Limit::Quota(Quota { limit, windows, must_seed })
         }
     }
 }
@@ -86,7 +105,7 @@ pub fn call(gate: &Gate<'_>, call: &reference::Call) -> Call {
         caller: caller(gate, u64::from(call.caller)),
         tool: tool(gate, u64::from(call.tool)),
         cost: call.cost,
-        reserve: 0,
+        reserve: call.reserve,
         policy: u32::try_from(call.policy).expect("an index of a policy"),
     }
 }
@@ -96,16 +115,24 @@ pub fn call_of(gate: &Gate<'_>, number: u64) -> Call {
     Call { caller: caller(gate, number), ..Call::default() }
 }
 
+/// Both words for each reason.
+pub const REASONS: [(Reason, reference::Reason); 7] = [
+    (Reason::Rate, reference::Reason::Rate),
+    (Reason::Concurrency, reference::Reason::Concurrency),
+    (Reason::BreakerOpen, reference::Reason::BreakerOpen),
+    (Reason::Quota, reference::Reason::Quota),
+    (Reason::Unseeded, reference::Reason::Unseeded),
+    (Reason::TableFull, reference::Reason::TableFull),
+    (Reason::Never, reference::Reason::Never),
+];
+
 /// A decision in the model's words.
 ///
 /// # Panics
 /// Where the reason is none that the model knows.
 pub fn decision(decision: &Decision) -> reference::Decision {
-    let refused = decision.refused.map(|reason| match reason {
-        Reason::Rate => reference::Reason::Rate,
-        Reason::Never => reference::Reason::Never,
-        Reason::TableFull => reference::Reason::TableFull,
-        other => panic!("a gate of rate limits refused by {other:?}"),
+    let refused = decision.refused.map(|reason| {
+        *REASONS.iter().find(|(core, _)| *core == reason).map(|(_, of)| of).expect("a reason")
     });
     reference::Decision {
         refused,
@@ -117,11 +144,20 @@ pub fn decision(decision: &Decision) -> reference::Decision {
     }
 }
 
-/// A reason of the model, in the core's words.
-pub fn reason(reason: reference::Reason) -> Reason {
-    match reason {
-        reference::Reason::Rate => Reason::Rate,
-        reference::Reason::Never => Reason::Never,
-        reference::Reason::TableFull => Reason::TableFull,
+/// What a settlement came to, in the model's words.
+pub fn settled(settled: Settled) -> reference::Settled {
+    match settled {
+        Settled::Now => reference::Settled::Now,
+        Settled::Already => reference::Settled::Already,
+        Settled::Lapsed => reference::Settled::Lapsed,
+    }
+}
+
+/// What telling a quota came to, in the model's words.
+pub fn seeded(seeded: Seeded) -> reference::Seeded {
+    match seeded {
+        Seeded::Now => reference::Seeded::Now,
+        Seeded::Already => reference::Seeded::Already,
+        Seeded::TableFull { retry_after_ns } => reference::Seeded::TableFull { retry_after_ns },
     }
 }

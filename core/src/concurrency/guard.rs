@@ -225,7 +225,8 @@ impl Guard {
         } else {
             self.closes_ns(rule)
         };
-        empty_ns.max(forgotten_ns)
+        // Not before its epoch, so that whoever starts it again starts there.
+        empty_ns.max(forgotten_ns).max(start_ns(rule, self.epoch))
     }
 
     /// Whether it is past its cooldown and not closed. To be asked of an aged guard.

@@ -1,10 +1,11 @@
 //! Random gates, random operations on them, and the two gates they are done to.
 pub mod ledger;
 
-use callgate_core::{Call, OwnedGate, Permit, Settled, TIME_LIMIT_NS, Time};
-use callgate_tests::gates;
+use callgate_core::{Call, CallError, OwnedGate, Permit, TIME_LIMIT_NS, Time};
+use callgate_tests::gates::{self, REASONS};
 use callgate_tests::reference::{
-    self, Decision, Limit, Outcome, RateLimit, Reason, Reference, Rule, Scope,
+    self, ConcurrencyLimit, Decision, Instant, Limit, Outcome, Quota, RateLimit, Reference, Rule,
+    Scope,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -13,6 +14,8 @@ pub const CALLERS: u32 = 5;
 pub const TOOLS: u32 = 3;
 
 const SECOND: u64 = 1_000_000_000;
+/// Windows that begin before it can be told to end.
+const UNIX_LIMIT_NS: u64 = 1 << 63;
 
 /// What a random gate is made from.
 #[derive(Clone, Debug)]
@@ -30,16 +33,25 @@ pub enum Op {
         caller: u32,
         tool: u32,
         cost: Cost,
+        reserve: u64,
     },
     Peek {
         policy: usize,
         caller: u32,
         tool: u32,
         cost: Cost,
+        reserve: u64,
     },
     Settle {
         permit: usize,
         outcome: Outcome,
+        used: u64,
+    },
+    Seed {
+        rule: Rule,
+        caller: u32,
+        tool: u32,
+        used: u64,
     },
     Reconfigure {
         limit: usize,
@@ -47,6 +59,9 @@ pub enum Op {
     },
     Forward(u64),
     Backward(u64),
+    /// The wall clock alone.
+    SetForward(u64),
+    SetBackward(u64),
     /// As long as the latest refusal said, or so much less.
     WaitOut {
         less_ns: u64,
@@ -65,7 +80,42 @@ fn rate(count: u64, period_ns: u64, burst: u64) -> Limit {
     Limit::Rate(RateLimit { count, period_ns, burst })
 }
 
+/// Leases and cooldowns that the steps of the clock meet.
+fn guards() -> impl Strategy<Value = Limit> {
+    let leases = select(vec![1_000_000, SECOND / 3, 2 * SECOND, 60 * SECOND, 1 << 40, 1 << 61]);
+    let cooldowns = select(vec![1_000_000, 1_000_001, SECOND / 3, SECOND, 5 * SECOND]);
+    let trips = || select(vec![0u32, 1, 1, 2, 3, 63]);
+    let most = select(vec![1u32, 1, 2, 3, 4095]);
+    (most, leases, trips(), trips(), cooldowns, select(vec![0u32, 1, 1, 2, 15])).prop_map(
+        |(max_in_flight, lease_ns, reject_trip, failure_trip, cooldown_ns, half_open_probes)| {
+            Limit::Concurrency(ConcurrencyLimit {
+                max_in_flight,
+                lease_ns,
+                reject_trip,
+                failure_trip,
+                cooldown_ns,
+                half_open_probes,
+            })
+        },
+    )
+}
+
+fn quotas() -> impl Strategy<Value = Limit> {
+    let limits = select(vec![1u64, 5, 10, 1 << 47]);
+    let periods = select(vec![1u64, 2, 60, 86_400, 1 << 33]);
+    let anchors = select(vec![0i64, 1, -28_800, i64::MIN, i64::MAX]);
+    (limits, periods, anchors, prop::bool::weighted(0.2)).prop_map(
+        |(limit, period_s, anchor_unix_s, must_seed)| {
+            Limit::Quota(Quota { limit, period_s, anchor_unix_s, must_seed })
+        },
+    )
+}
+
 pub fn limits() -> impl Strategy<Value = Limit> {
+    prop_oneof![3 => rates(), 3 => guards(), 2 => quotas()]
+}
+
+pub fn rates() -> impl Strategy<Value = Limit> {
     prop_oneof![
         1 => Just(Limit::Off),
         8 => select(vec![
@@ -83,9 +133,12 @@ pub fn limits() -> impl Strategy<Value = Limit> {
     ]
 }
 
+fn scopes() -> impl Strategy<Value = Scope> + Clone {
+    select(vec![Scope::Caller, Scope::Tool, Scope::CallerTool, Scope::Shared])
+}
+
 fn policies(limit_count: usize) -> impl Strategy<Value = Vec<Vec<Rule>>> {
-    let scopes = select(vec![Scope::Caller, Scope::Tool, Scope::CallerTool, Scope::Shared]);
-    let rule = (0..limit_count, scopes).prop_map(|(limit, scope)| Rule { limit, scope });
+    let rule = (0..limit_count, scopes()).prop_map(|(limit, scope)| Rule { limit, scope });
     let policy = prop_oneof![
         prop::collection::vec(rule.clone(), 1..=1),
         prop::collection::vec(rule.clone(), 1..=3),
@@ -125,6 +178,11 @@ fn costs() -> impl Strategy<Value = Cost> {
     ]
 }
 
+/// Of quotas.
+fn units() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => Just(0u64), 4 => 1..6u64, 1 => select(vec![10, 11, 1 << 47, u64::MAX])]
+}
+
 fn spans() -> impl Strategy<Value = u64> {
     prop_oneof![
         3 => 0..8u64,
@@ -142,17 +200,23 @@ pub fn ops(
     back: u32,
     count: std::ops::Range<usize>,
 ) -> impl Strategy<Value = Vec<Op>> {
-    let call = || (any::<usize>(), 0..callers, 0..TOOLS, costs());
+    let call = || (any::<usize>(), 0..callers, 0..TOOLS, costs(), units());
+    let rule = (any::<usize>(), scopes()).prop_map(|(limit, scope)| Rule { limit, scope });
     let outcomes =
         select(vec![Outcome::Success, Outcome::Failure, Outcome::Abandoned, Outcome::Cancelled]);
-    let outcome = prop_oneof![2 => Just(Outcome::Cancelled), 1 => outcomes];
+    let outcome = prop_oneof![1 => Just(Outcome::Cancelled), 2 => outcomes];
     let op = prop_oneof![
-        20 => call().prop_map(|(policy, caller, tool, cost)| Op::Admit { policy, caller, tool, cost }),
-        3 => call().prop_map(|(policy, caller, tool, cost)| Op::Peek { policy, caller, tool, cost }),
-        6 => (any::<usize>(), outcome).prop_map(|(permit, outcome)| Op::Settle { permit, outcome }),
+        20 => call().prop_map(|(policy, caller, tool, cost, reserve)| Op::Admit { policy, caller, tool, cost, reserve }),
+        3 => call().prop_map(|(policy, caller, tool, cost, reserve)| Op::Peek { policy, caller, tool, cost, reserve }),
+        8 => (any::<usize>(), outcome, units())
+            .prop_map(|(permit, outcome, used)| Op::Settle { permit, outcome, used }),
+        1 => (rule, 0..callers, 0..TOOLS, units())
+            .prop_map(|(rule, caller, tool, used)| Op::Seed { rule, caller, tool, used }),
         1 => (any::<usize>(), limits()).prop_map(|(limit, to)| Op::Reconfigure { limit, to }),
         4 => spans().prop_map(Op::Forward),
         back => spans().prop_map(Op::Backward),
+        1 => spans().prop_map(Op::SetForward),
+        back => spans().prop_map(Op::SetBackward),
         3 => (0..2u64).prop_map(|less_ns| Op::WaitOut { less_ns }),
     ];
     prop::collection::vec(op, count)
@@ -163,33 +227,47 @@ pub struct World {
     pub owned: OwnedGate,
     pub reference: Reference,
     pub now_ns: u64,
+    pub unix_ns: u64,
     permits: Vec<(usize, Permit)>,
     wait_ns: u64,
 }
 
 impl World {
     pub fn new(owned: OwnedGate, reference: Reference, start_ns: u64) -> Self {
-        Self { owned, reference, now_ns: start_ns, permits: Vec::new(), wait_ns: 0 }
+        let unix_ns = 1_789_992_000 * SECOND + 5;
+        Self { owned, reference, now_ns: start_ns, unix_ns, permits: Vec::new(), wait_ns: 0 }
     }
 
     pub fn time(&self) -> Time {
-        Time::at(self.now_ns)
+        Time { now_ns: self.now_ns, unix_ns: self.unix_ns }
+    }
+
+    /// The same for the reference.
+    pub fn at(&self) -> Instant {
+        Instant { now_ns: self.now_ns, unix_ns: self.unix_ns }
     }
 
     /// The call of a step, in both forms.
-    pub fn call(&self, policy: usize, caller: u32, tool: u32, cost: Cost) -> reference::Call {
+    pub fn call(
+        &self,
+        policy: usize,
+        caller: u32,
+        tool: u32,
+        cost: Cost,
+        reserve: u64,
+    ) -> reference::Call {
         let policy = policy % self.policy_count();
         let first = self.reference.rules(policy)[0];
         let burst = match self.reference.limit(first.limit) {
-            Limit::Off => 3,
             Limit::Rate(rate) => rate.burst,
+            _ => 3,
         };
         let cost = match cost {
             Cost::Exactly(cost) => cost,
             Cost::Burst { over } => burst.saturating_add(over),
             Cost::HalfBurst => burst / 2 + 1,
         };
-        reference::Call { policy, caller, tool, cost }
+        reference::Call { policy, caller, tool, cost, reserve }
     }
 
     fn policy_count(&self) -> usize {
@@ -221,32 +299,61 @@ impl World {
     }
 
     /// Settles one of the permits given so far with both gates, and compares what they say.
-    pub fn settle(&mut self, pick: usize, outcome: Outcome) {
+    pub fn settle(&mut self, pick: usize, outcome: Outcome, used: u64) {
         let Some(n) = pick.checked_rem(self.permits.len()) else { return };
         let (of_reference, permit) = &self.permits[n];
         let settled =
-            self.owned.gate().settle(permit, gates::outcome(outcome), 0, Time::at(self.now_ns));
-        let first = self.reference.settle(*of_reference, outcome, self.now_ns);
-        assert_eq!(settled, Ok(if first { Settled::Now } else { Settled::Already }));
+            self.owned.gate().settle(permit, gates::outcome(outcome), used, self.time()).unwrap();
+        let expected = self.reference.settle(*of_reference, outcome, used, self.at());
+        assert_eq!(gates::settled(settled), expected, "{outcome:?} of permit {of_reference}");
     }
 
     pub fn reconfigure(&mut self, limit: usize, to: Limit) {
         let limit = limit % self.reference.limit_count();
         let index = u8::try_from(limit).unwrap();
-        self.owned.gate().reconfigure(index, &gates::limit(&to), self.time()).unwrap();
-        self.reference.reconfigure(limit, to, self.now_ns);
+        let changed = self.owned.gate().reconfigure(index, &gates::limit(&to), self.time());
+        assert_eq!(changed.is_ok(), self.reference.reconfigure(limit, to, self.now_ns), "{to:?}");
+    }
+
+    pub fn seed(&mut self, rule: Rule, caller: u32, tool: u32, used: u64) {
+        let rule = Rule { limit: rule.limit % self.reference.limit_count(), ..rule };
+        let call = reference::Call { policy: 0, caller, tool, cost: 0, reserve: 0 };
+        let core = self.core_call(&call);
+        let gate = self.owned.gate();
+        let seeded = gate.seed(gates::rule(&rule), core.caller, core.tool, used, self.time());
+        match self.reference.seed(&call, rule, used, self.at()) {
+            Some(expected) => assert_eq!(gates::seeded(seeded.unwrap()), expected, "{rule:?}"),
+            None => assert_eq!(seeded, Err(CallError::NotAQuota)),
+        }
+    }
+
+    /// Both clocks as much later.
+    pub fn forward(&mut self, ns: u64) {
+        self.now_ns = self.now_ns.saturating_add(ns).min(TIME_LIMIT_NS - 1);
+        self.unix_ns = self.unix_ns.saturating_add(ns).min(UNIX_LIMIT_NS);
     }
 
     /// Moves the clock, where the step does that.
     pub fn tick(&mut self, op: &Op) {
-        let latest = TIME_LIMIT_NS - 1;
-        let forward = |ns: u64| self.now_ns.saturating_add(ns).min(latest);
-        self.now_ns = match op {
-            Op::Forward(ns) => forward(*ns),
-            Op::Backward(ns) => self.now_ns.saturating_sub(*ns),
-            Op::WaitOut { less_ns } => forward(self.wait_ns.saturating_sub(*less_ns)),
-            _ => return,
-        };
+        match op {
+            Op::Forward(ns) => self.forward(*ns),
+            Op::Backward(ns) => self.now_ns = self.now_ns.saturating_sub(*ns),
+            Op::SetForward(ns) => {
+                self.unix_ns = self.unix_ns.saturating_add(*ns).min(UNIX_LIMIT_NS);
+            }
+            Op::SetBackward(ns) => self.unix_ns = self.unix_ns.saturating_sub(*ns),
+            Op::WaitOut { less_ns } => self.forward(self.wait_ns.saturating_sub(*less_ns)),
+            _ => {}
+        }
+    }
+
+    /// Compares who is in flight.
+    pub fn compare_in_flight(&self) {
+        for limit in 0..self.reference.limit_count() {
+            let guards = self.owned.gate().guards(u8::try_from(limit).unwrap(), self.time());
+            let in_flight = guards.map_or(0, |guards| guards.in_flight);
+            assert_eq!(in_flight, self.reference.in_flight(limit, self.now_ns) as u64);
+        }
     }
 
     /// Compares what both counted.
@@ -255,9 +362,9 @@ impl World {
             let counted = self.owned.gate().decisions(u32::try_from(policy).unwrap()).unwrap();
             assert_eq!(counted.admitted, self.reference.admitted(policy), "admitted by {policy}");
             for (rule, refused) in counted.refused.iter().enumerate() {
-                for reason in [Reason::Rate, Reason::Never, Reason::TableFull] {
+                for (core, reason) in REASONS {
                     assert_eq!(
-                        refused[gates::reason(reason) as usize],
+                        refused[core as usize],
                         self.reference.refused(policy, rule, reason),
                         "refused by rule {rule} of policy {policy}: {reason:?}"
                     );
@@ -269,23 +376,24 @@ impl World {
     /// Does the step to both gates, and compares all that they say.
     pub fn step(&mut self, op: &Op) {
         match op {
-            Op::Admit { policy, caller, tool, cost } => {
-                let call = self.call(*policy, *caller, *tool, *cost);
+            Op::Admit { policy, caller, tool, cost, reserve } => {
+                let call = self.call(*policy, *caller, *tool, *cost, *reserve);
                 let (said, permit) = self.admit(&call);
-                let (expected, of_reference) = self.reference.admit(&call, self.now_ns);
-                assert_eq!(said, expected, "{call:?} at {}", self.now_ns);
+                let (expected, of_reference) = self.reference.admit(&call, self.at());
+                assert_eq!(said, expected, "{call:?} at {:?}", self.at());
                 if let (Some(of_reference), Some(permit)) = (of_reference, permit) {
                     self.keep(of_reference, permit);
                 }
             }
-            Op::Peek { policy, caller, tool, cost } => {
-                let call = self.call(*policy, *caller, *tool, *cost);
-                let expected = self.reference.peek(&call, self.now_ns);
-                assert_eq!(self.peek(&call), expected, "peek {call:?} at {}", self.now_ns);
+            Op::Peek { policy, caller, tool, cost, reserve } => {
+                let call = self.call(*policy, *caller, *tool, *cost, *reserve);
+                let expected = self.reference.peek(&call, self.at());
+                assert_eq!(self.peek(&call), expected, "peek {call:?} at {:?}", self.at());
             }
-            Op::Settle { permit, outcome } => self.settle(*permit, *outcome),
+            Op::Settle { permit, outcome, used } => self.settle(*permit, *outcome, *used),
+            Op::Seed { rule, caller, tool, used } => self.seed(*rule, *caller, *tool, *used),
             Op::Reconfigure { limit, to } => self.reconfigure(*limit, *to),
-            Op::Forward(_) | Op::Backward(_) | Op::WaitOut { .. } => self.tick(op),
+            _ => self.tick(op),
         }
     }
 }
