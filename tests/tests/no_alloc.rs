@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use callgate_core::{Call, Domain, Outcome, Time};
 use callgate_tests::gates::{self, SECRET};
-use callgate_tests::reference::{Limit, RateLimit, Rule, Scope};
+use callgate_tests::reference::{ConcurrencyLimit, Limit, Quota, RateLimit, Rule, Scope};
 
 struct Counting;
 
@@ -56,6 +56,21 @@ fn rate(count: u64, burst: u64) -> Limit {
     Limit::Rate(RateLimit { count, period_ns: 1_000_000_000, burst })
 }
 
+fn guard() -> Limit {
+    Limit::Concurrency(ConcurrencyLimit {
+        max_in_flight: 1,
+        lease_ns: 1_000_000,
+        reject_trip: 1,
+        failure_trip: 1,
+        cooldown_ns: 1_000_000,
+        half_open_probes: 1,
+    })
+}
+
+fn quota() -> Limit {
+    Limit::Quota(Quota { limit: 100, period_s: 60, anchor_unix_s: 0, must_seed: false })
+}
+
 #[test]
 fn the_counting_allocator_counts() {
     let mut kept = Vec::new();
@@ -68,7 +83,9 @@ fn no_operation_of_a_gate_allocates() {
     let scopes = [Scope::Caller, Scope::Tool, Scope::CallerTool, Scope::Shared];
     let all: Vec<Rule> = scopes.iter().map(|&scope| Rule { limit: 0, scope }).collect();
     let one = vec![Rule { limit: 1, scope: Scope::Caller }];
-    let owned = gates::open(10, SECRET, &[rate(1_000, 50), rate(1, 1)], &[all, one]);
+    let others = [2, 3].map(|limit| Rule { limit, scope: Scope::Caller }).to_vec();
+    let limits = [rate(1_000, 50), rate(1, 1), guard(), quota()];
+    let owned = gates::open(10, SECRET, &limits, &[all, one, others]);
     let gate = owned.gate();
     let (to, off) = (gates::limit(&rate(2_000, 60)), gates::limit(&Limit::Off));
     let (mut admitted, mut refused) = (0, 0);
@@ -76,7 +93,7 @@ fn no_operation_of_a_gate_allocates() {
         for n in 0..2_000u32 {
             let time = Time::at(u64::from(n) * 1_000);
             let call = Call {
-                policy: n / 3 % 2,
+                policy: n / 3 % 3,
                 caller: gate.key(Domain::Caller, &n.to_le_bytes()),
                 tool: gate.key(Domain::Tool, &(n % 3).to_le_bytes()),
                 ..Call::default()
@@ -96,7 +113,10 @@ fn no_operation_of_a_gate_allocates() {
             assert!(gate.admit(&Call { policy: 9, ..call }, time).is_err());
             if n % 100 == 0 {
                 gate.reconfigure(0, if n % 200 == 0 { &to } else { &off }, time).unwrap();
-                let _ = (gate.stats(time), gate.decisions(0), callgate_core::system_time());
+                let _ = (gate.stats(time), gate.decisions(0), gate.guards(2, time));
+                let _ = (callgate_core::system_time(), gate.system_time());
+                let rule = gates::rule(&Rule { limit: 3, scope: Scope::Caller });
+                gate.seed(rule, call.caller, call.tool, 1, time).unwrap();
             }
         }
     });
