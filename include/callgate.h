@@ -175,6 +175,8 @@ enum callgate_status
   CALLGATE_NOT_A_QUOTA = 31,
   // `end_unix_s` must be 1 to 2^29-1 s after `start_unix_s`, which must be below 2^35.
   CALLGATE_BAD_WINDOW = 32,
+  // The buffer is too small for the text.
+  CALLGATE_BUFFER_TOO_SMALL = 33,
   // `capacity` must be 1 to 67,108,864 callers.
   CALLGATE_CONFIG_CAPACITY = 64,
   // `secret` must be 16 random bytes, not all zero.
@@ -665,6 +667,37 @@ callgate_status callgate_guards_get_at(const struct callgate_gate *gate,
                                        uint64_t now_ns,
                                        uint64_t unix_ns,
                                        struct callgate_guards *guards);
+
+// Writes the gate's metrics as OpenMetrics text, ended by a NUL: decisions by policy, limit and
+// reason; places in flight and breakers by concurrency limit; slots of the table by what they
+// hold. Walks the table: for scrapes, not for every call.
+//
+// `policies` and `limits` are their names, UTF-8 and ended by a NUL, by index: as many as the gate
+// has. Where either is NULL, or one of its names is not UTF-8, indices stand for them.
+//
+// `needed` is told how many bytes the text takes, the NUL included, also where the buffer is too
+// small: then `CALLGATE_BUFFER_TOO_SMALL` is returned, and what is in the buffer means nothing.
+// `buffer` may be NULL where `size` is 0. Numbers grow: leave some room.
+//
+// Errors: `CALLGATE_BUFFER_TOO_SMALL`, `CALLGATE_CLOCK_FAILED`.
+callgate_status callgate_metrics(const struct callgate_gate *gate,
+                                 const char *const *policies,
+                                 const char *const *limits,
+                                 char *buffer,
+                                 size_t size,
+                                 size_t *needed);
+
+// As `callgate_metrics`, at a time that the caller takes.
+//
+// Errors: those of `callgate_metrics`, and `CALLGATE_TIME_OUT_OF_RANGE`.
+callgate_status callgate_metrics_at(const struct callgate_gate *gate,
+                                    const char *const *policies,
+                                    const char *const *limits,
+                                    char *buffer,
+                                    size_t size,
+                                    size_t *needed,
+                                    uint64_t now_ns,
+                                    uint64_t unix_ns);
 
 // A sentence that says what was wrong and what is allowed; never NULL, valid for ever. Any number
 // may be asked for.

@@ -363,6 +363,22 @@ impl<'m> Gate<'m> {
         Some(guards)
     }
 
+    /// How many policies there are.
+    pub fn policy_count(&self) -> u32 {
+        self.policies.len() as u32
+    }
+
+    /// How many limits there are.
+    pub fn limit_count(&self) -> u8 {
+        self.accounts.len() as u8
+    }
+
+    /// The limits of a policy, in its order.
+    pub(crate) fn limits_of(&self, policy: u32) -> Vec<u8, MAX_RULES> {
+        let cell = self.policies.get(policy as usize);
+        cell.into_iter().flat_map(|cell| cell.load().rules()).map(|(_, rule)| rule.limit).collect()
+    }
+
     /// The system's time, as this gate needs it: the wall clock is read only where there is a
     /// quota.
     ///

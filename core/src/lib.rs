@@ -39,6 +39,7 @@ mod key;
 mod limit;
 mod memory;
 mod metrics;
+mod openmetrics;
 mod permit;
 mod policy;
 mod quota;
@@ -62,6 +63,7 @@ pub use key::{Domain, Key};
 pub use limit::Limit;
 pub use memory::StaticMemory;
 pub use metrics::{Decisions, Guards, Stats};
+pub use openmetrics::Names;
 #[cfg(all(feature = "std", unix))]
 pub use owned::OwnedGate;
 pub use permit::{Outcome, Permit, Settled};

@@ -55,6 +55,8 @@ pub enum callgate_status {
     CALLGATE_NOT_A_QUOTA = 31,
     /// `end_unix_s` must be 1 to 2^29-1 s after `start_unix_s`, which must be below 2^35.
     CALLGATE_BAD_WINDOW = 32,
+    /// The buffer is too small for the text.
+    CALLGATE_BUFFER_TOO_SMALL = 33,
 
     /// `capacity` must be 1 to 67,108,864 callers.
     CALLGATE_CONFIG_CAPACITY = 64,
@@ -177,7 +179,7 @@ fn describe(status: i32) -> (&'static CStr, &'static CStr) {
     known.map_or((c"", c"unknown status"), |(_, field, sentence)| (field, sentence))
 }
 
-static TEXTS: [(callgate_status, &CStr, &CStr); 44] = [
+static TEXTS: [(callgate_status, &CStr, &CStr); 45] = [
     (CALLGATE_OK, c"", c"done"),
     (CALLGATE_ALREADY_SETTLED, c"", c"the permit had been settled before; nothing was done"),
     (CALLGATE_LAPSED, c"", c"the permit was settled after its lease: its place was lost before"),
@@ -212,6 +214,7 @@ static TEXTS: [(callgate_status, &CStr, &CStr); 44] = [
         c"end_unix_s",
         c"end_unix_s must be 1 to 2^29-1 s after start_unix_s, which must be below 2^35",
     ),
+    (CALLGATE_BUFFER_TOO_SMALL, c"size", c"size is less than the text takes: see needed"),
     (CALLGATE_CONFIG_CAPACITY, c"capacity", c"capacity must be 1 to 67108864 callers"),
     (CALLGATE_CONFIG_SECRET, c"secret", c"secret must be 16 random bytes, not all zero"),
     (CALLGATE_CONFIG_LIMITS, c"limit_count", c"limit_count must be 1 to 64"),

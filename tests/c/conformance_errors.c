@@ -477,7 +477,7 @@ static void names(int32_t status, const char *field) {
 
 void errors_have_texts(void) {
     const int32_t known[] = {0,  1,  2,  3,  4,  16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
-                             26, 27, 28, 29, 30, 31, 32, 64, 65, 66, 67, 68, 69, 70, 71,
+                             26, 27, 28, 29, 30, 31, 32, 33, 64, 65, 66, 67, 68, 69, 70, 71,
                              72, 73, 74, 75, 76, 77, 78, 79, 80, 81, 82, 83, 84, 85};
     const size_t count = sizeof known / sizeof known[0];
     const char *unknown = callgate_strerror(-1);

@@ -211,7 +211,72 @@ static void a_guard_keeps_its_lease(void) {
     EQUAL(callgate_reconfigure_at(&w.gate, GUARD, &w.limits[DAILY], 0, 0), CALLGATE_CONFIG_KIND);
 }
 
+static void metrics_are_openmetrics(void) {
+    static world w;
+    static char text[4096], small[16];
+    const char *policies[] = {"guarded", "counted", "zone \"x\"", "both"};
+    const char *limits[] = {"server", "units", "units by zone"}, *gone[] = {"a", NULL, "c"};
+    const char *expected =
+        "# HELP callgate_decisions Calls decided, by policy, limit and reason.\n"
+        "# TYPE callgate_decisions counter\n"
+        "callgate_decisions_total{policy=\"guarded\",limit=\"\",reason=\"admitted\"} 2\n"
+        "callgate_decisions_total{policy=\"guarded\",limit=\"server\",reason=\"concurrency\"} 1\n"
+        "callgate_decisions_total{policy=\"counted\",limit=\"\",reason=\"admitted\"} 0\n"
+        "callgate_decisions_total{policy=\"zone \\\"x\\\"\",limit=\"\",reason=\"admitted\"} 0\n"
+        "callgate_decisions_total{policy=\"both\",limit=\"\",reason=\"admitted\"} 0\n"
+        "# HELP callgate_in_flight Calls that hold a place.\n"
+        "# TYPE callgate_in_flight gauge\n"
+        "callgate_in_flight{limit=\"server\"} 2\n"
+        "# HELP callgate_breaker_open Breakers that are open.\n"
+        "# TYPE callgate_breaker_open gauge\n"
+        "callgate_breaker_open{limit=\"server\"} 0\n"
+        "# HELP callgate_breaker_half_open Breakers that are half-open.\n"
+        "# TYPE callgate_breaker_half_open gauge\n"
+        "callgate_breaker_half_open{limit=\"server\"} 0\n"
+        "# HELP callgate_breaker_trips How often a breaker opened.\n"
+        "# TYPE callgate_breaker_trips counter\n"
+        "callgate_breaker_trips_total{limit=\"server\"} 0\n"
+        "# HELP callgate_permits_lapsed Permits settled after their lease.\n"
+        "# TYPE callgate_permits_lapsed counter\n"
+        "callgate_permits_lapsed_total{limit=\"server\"} 0\n"
+        "# HELP callgate_table_slots Slots of the table, by what they hold.\n"
+        "# TYPE callgate_table_slots gauge\n"
+        "callgate_table_slots{state=\"live\"} 1\n"
+        "callgate_table_slots{state=\"at_rest\"} 0\n"
+        "callgate_table_slots{state=\"claimed\"} 0\n"
+        "callgate_table_slots{state=\"empty\"} 23\n"
+        "# EOF\n";
+    size_t needed, exact;
+    const callgate_gate *g = &w.gate;
+    open_kinds(&w);
+    callgate_call call = call_of(GUARDED, NULL, NULL);
+    CHECK(ask(&w, &call, 0, 0, NULL).admitted && ask(&w, &call, 0, 0, NULL).admitted);
+    CHECK(!ask(&w, &call, 0, 0, NULL).admitted);
+    EQUAL(callgate_metrics_at(g, policies, limits, NULL, 0, &exact, 0, 0),
+          CALLGATE_BUFFER_TOO_SMALL);
+    EQUAL(exact, strlen(expected) + 1);
+    EQUAL(callgate_metrics_at(g, policies, limits, text, exact, &needed, 0, 0), CALLGATE_OK);
+    EQUAL(needed, exact);
+    CHECK(strcmp(text, expected) == 0);
+    if (strcmp(text, expected) != 0) printf("%s", text);
+    STAIN(small);
+    EQUAL(callgate_metrics_at(g, policies, limits, small, 8, &needed, 0, 0),
+          CALLGATE_BUFFER_TOO_SMALL);
+    EQUAL(needed, exact);
+    CHECK(is_stained(small + 8, sizeof small - 8));
+    EQUAL(callgate_metrics(g, NULL, NULL, text, sizeof text, &needed), CALLGATE_OK);
+    CHECK(strstr(text, "{policy=\"0\",limit=\"0\",reason=\"concurrency\"} 1\n") != NULL);
+    EQUAL(needed, strlen(text) + 1);
+    FAILS(callgate_metrics_at(g, policies, gone, text, sizeof text, &needed, 0, 0),
+          CALLGATE_NULL_POINTER, needed);
+    FAILS(callgate_metrics_at(g, NULL, NULL, NULL, 1, &needed, 0, 0), CALLGATE_NULL_POINTER, needed);
+    FAILS(callgate_metrics_at(g, NULL, NULL, text, 1, &needed, TIME_LIMIT, 0),
+          CALLGATE_TIME_OUT_OF_RANGE, needed);
+    EQUAL(callgate_metrics(g, NULL, NULL, text, sizeof text, NULL), CALLGATE_NULL_POINTER);
+}
+
 void places_and_quotas(void) {
+    metrics_are_openmetrics();
     places_are_taken_and_given_back();
     a_breaker_opens_probes_and_closes();
     a_quota_is_used_up_and_ends();

@@ -1,8 +1,11 @@
 //! What a gate has counted and holds.
-use callgate_core::{Guards, Stats, Time};
+use core::ffi::{CStr, c_char};
+use core::fmt;
+
+use callgate_core::{Guards, MAX_LIMITS, MAX_POLICIES, Names, Stats, Time};
 
 use super::{now, status, time};
-use crate::pointers::{Out, gate_of};
+use crate::pointers::{Out, gate_of, get_many};
 use crate::status::{Result, callgate_status, callgate_status::*};
 use crate::types::*;
 
@@ -81,6 +84,53 @@ pub unsafe extern "C" fn callgate_guards_get_at(
     status(time.and_then(|time| unsafe { guards_at(gate, limit, time, guards) }))
 }
 
+/// Writes the gate's metrics as OpenMetrics text, ended by a NUL: decisions by policy, limit and
+/// reason; places in flight and breakers by concurrency limit; slots of the table by what they
+/// hold. Walks the table: for scrapes, not for every call.
+///
+/// `policies` and `limits` are their names, UTF-8 and ended by a NUL, by index: as many as the gate
+/// has. Where either is NULL, or one of its names is not UTF-8, indices stand for them.
+///
+/// `needed` is told how many bytes the text takes, the NUL included, also where the buffer is too
+/// small: then `CALLGATE_BUFFER_TOO_SMALL` is returned, and what is in the buffer means nothing.
+/// `buffer` may be NULL where `size` is 0. Numbers grow: leave some room.
+///
+/// Errors: `CALLGATE_BUFFER_TOO_SMALL`, `CALLGATE_CLOCK_FAILED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn callgate_metrics(
+    gate: *const callgate_gate,
+    policies: *const *const c_char,
+    limits: *const *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+    needed: *mut usize,
+) -> callgate_status {
+    // SAFETY: by the contract.
+    status(unsafe { now(gate) }.and_then(|time| unsafe {
+        metrics(gate, (policies, limits), time, (buffer, size), needed)
+    }))
+}
+
+/// As `callgate_metrics`, at a time that the caller takes.
+///
+/// Errors: those of `callgate_metrics`, and `CALLGATE_TIME_OUT_OF_RANGE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn callgate_metrics_at(
+    gate: *const callgate_gate,
+    policies: *const *const c_char,
+    limits: *const *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+    needed: *mut usize,
+    now_ns: u64,
+    unix_ns: u64,
+) -> callgate_status {
+    // SAFETY: by the contract.
+    status(time(now_ns, unix_ns).and_then(|time| unsafe {
+        metrics(gate, (policies, limits), time, (buffer, size), needed)
+    }))
+}
+
 /// # Safety
 /// As `callgate_stats_get_at`.
 unsafe fn stats_at(
@@ -114,4 +164,82 @@ unsafe fn guards_at(
         gate.guards(limit, time).ok_or(CALLGATE_UNKNOWN_LIMIT)?;
     out.put(callgate_guards { in_flight, open, half_open, trips, lapsed });
     Ok(())
+}
+
+/// Text in memory of the caller's, as far as it goes; and how long it is.
+struct Text {
+    buffer: *mut u8,
+    size: usize,
+    length: usize,
+}
+
+impl Text {
+    fn put(&mut self, byte: u8) {
+        if self.length < self.size {
+            // SAFETY: so many bytes are the buffer's, by the contract of `metrics`.
+            unsafe { self.buffer.wrapping_add(self.length).write(byte) };
+        }
+        self.length = self.length.saturating_add(1);
+    }
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.bytes().for_each(|byte| self.put(byte));
+        Ok(())
+    }
+}
+
+/// # Safety
+/// As `callgate_metrics`.
+unsafe fn metrics(
+    gate: *const callgate_gate,
+    (policies, limits): (*const *const c_char, *const *const c_char),
+    time: Time,
+    (buffer, size): (*mut c_char, usize),
+    needed: *mut usize,
+) -> Result<()> {
+    // SAFETY: by the contract.
+    let gate = unsafe { gate_of(gate) }?;
+    // SAFETY: by the contract.
+    let needed = unsafe { Out::new(needed) }?;
+    if buffer.is_null() && size > 0 {
+        return Err(CALLGATE_NULL_POINTER);
+    }
+    let (mut policy_names, mut limit_names) = ([""; MAX_POLICIES], [""; MAX_LIMITS]);
+    // SAFETY: by the contract, there are as many as the gate has.
+    let policies = unsafe { names(policies, gate.policy_count() as usize, &mut policy_names) }?;
+    // SAFETY: as above.
+    let limits = unsafe { names(limits, gate.limit_count().into(), &mut limit_names) }?;
+    let mut text = Text { buffer: buffer.cast(), size, length: 0 };
+    // Such text never fails to be written.
+    let _ = gate.write_metrics(&Names { policies, limits }, time, &mut text);
+    text.put(0);
+    needed.put(text.length);
+    if text.length > size { Err(CALLGATE_BUFFER_TOO_SMALL) } else { Ok(()) }
+}
+
+/// # Safety
+/// A pointer that is not NULL points to `count` pointers, each NULL or to text that ends with a NUL.
+unsafe fn names<'a, 'n>(
+    pointers: *const *const c_char,
+    count: usize,
+    into: &'n mut [&'a str],
+) -> Result<&'n [&'a str]> {
+    if pointers.is_null() {
+        return Ok(&[]);
+    }
+    // SAFETY: by the contract.
+    let pointers = unsafe { get_many(pointers, count) }?;
+    for (name, pointer) in into.iter_mut().zip(pointers) {
+        if pointer.is_null() {
+            return Err(CALLGATE_NULL_POINTER);
+        }
+        // SAFETY: by the contract.
+        match unsafe { CStr::from_ptr(*pointer) }.to_str() {
+            Ok(text) => *name = text,
+            Err(_) => return Ok(&[]),
+        }
+    }
+    Ok(into.get(..count).unwrap_or(&[]))
 }
