@@ -178,6 +178,7 @@ PyObject *gate_seed(PyObject *self, PyObject *args);
 /* reports.c */
 PyObject *gate_stats(PyObject *self, PyObject *args);
 PyObject *gate_guards(PyObject *self, PyObject *args);
+PyObject *gate_metrics(PyObject *self, PyObject *args);
 PyObject *gate_decisions(PyObject *self, PyObject *policy);
 
 /* The others, each in the file of its name. */

@@ -140,6 +140,7 @@ static PyMethodDef gate_methods[] = {
     {"_reconfigure", gate_reconfigure, METH_VARARGS, NULL},
     {"_stats", gate_stats, METH_VARARGS, NULL},
     {"_guards", gate_guards, METH_VARARGS, NULL},
+    {"_metrics", gate_metrics, METH_VARARGS, NULL},
     {"_seed", gate_seed, METH_VARARGS, NULL},
     {"_use_zones", gate_use_zones, METH_O, NULL},
     {"_set_windows", gate_set_windows, METH_VARARGS, NULL},

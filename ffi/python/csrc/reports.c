@@ -53,6 +53,55 @@ PyObject *gate_guards(PyObject *self, PyObject *args) {
                          (unsigned long long)guards.trips, (unsigned long long)guards.lapsed);
 }
 
+/* The names as C has them; they live as long as the strings. */
+static int c_names(PyObject *const *names, uint32_t count, const char **texts) {
+    for (uint32_t n = 0; n < count; n++) {
+        texts[n] = PyUnicode_AsUTF8AndSize(names[n], NULL);
+        if (texts[n] == NULL) return -1;
+    }
+    return 0;
+}
+
+/* _metrics(now_ns, unix_ns) -> OpenMetrics text. */
+PyObject *gate_metrics(PyObject *self, PyObject *args) {
+    PyObject *now, *unix_time, *text = NULL;
+    const char *policies[POLICIES_MAX], *limits[LIMITS_MAX];
+    char *buffer = NULL;
+    size_t size = 0, needed = 4096;
+    callgate_status status;
+    Timing timing;
+    Core *core = gate_core(self);
+    if (core == NULL || !PyArg_ParseTuple(args, "OO:_metrics", &now, &unix_time) ||
+        core_timing(core, now, unix_time, &timing) < 0 ||
+        c_names(core->policy_names, core->policy_count, policies) < 0 ||
+        c_names(core->limit_names, core->limit_count, limits) < 0) {
+        return NULL;
+    }
+    do {
+        size = needed + 256; /* numbers grow from one attempt to the next */
+        char *larger = PyMem_Realloc(buffer, size);
+        if (larger == NULL) {
+            PyMem_Free(buffer);
+            return PyErr_NoMemory();
+        }
+        buffer = larger;
+        /* As in gate_stats(). */
+        Py_BEGIN_ALLOW_THREADS;
+        status = timing.is_given
+                     ? callgate_metrics_at(&core->gate, policies, limits, buffer, size, &needed,
+                                           timing.now_ns, timing.unix_ns)
+                     : callgate_metrics(&core->gate, policies, limits, buffer, size, &needed);
+        Py_END_ALLOW_THREADS;
+    } while (status == CALLGATE_BUFFER_TOO_SMALL);
+    if (status == CALLGATE_OK) {
+        text = PyUnicode_DecodeUTF8(buffer, (Py_ssize_t)strlen(buffer), NULL);
+    } else {
+        raise_call_status(core->state, status);
+    }
+    PyMem_Free(buffer);
+    return text;
+}
+
 /* _decisions(policy index) -> (admitted, [(rule, reason, refused), ...]), of which those that are 0
  * are left out. */
 PyObject *gate_decisions(PyObject *self, PyObject *policy) {

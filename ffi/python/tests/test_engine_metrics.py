@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
-from callgate import OFF, ConcurrencyLimit, Gate, Quota, RateLimit
+from callgate import OFF, ConcurrencyLimit, ConfigError, Gate, Quota, RateLimit
 from callgate.metrics import CONTENT_TYPE, Message, metrics_app
 from callgate.prometheus import CallgateCollector
 
@@ -247,3 +247,19 @@ def test_metrics_of_no_gate_are_an_error() -> None:
         metrics_app()
     with pytest.raises(TypeError, match="1 or more gates"):
         CallgateCollector()
+
+
+def test_text_of_any_length_is_told_whole() -> None:
+    names = [f"{n:02}" + "x" * 500 for n in range(64)]
+    gate = Gate(
+        limits={name: ConcurrencyLimit(1) for name in names},
+        policies={name: [(name, "shared")] for name in names},
+    )
+    text = gate.metrics()
+    assert len(text) > 64 * 500 * 6
+    assert value(parsed(text), "callgate_in_flight", limit=names[-1]) == 0
+
+
+def test_a_name_with_a_nul_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="limits: the name 'a\\\\x00b' has a NUL character"):
+        Gate(limits={"a\0b": RateLimit(1)}, policies={"p": [("a\0b", "shared")]})

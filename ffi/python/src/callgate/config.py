@@ -145,6 +145,8 @@ def _named(field: str, mapping: Mapping[str, _Value]) -> list[tuple[str, _Value]
             raise ConfigError(f"{field}: a name is empty; it must have 1 or more characters", field)
         if not _is_text(name):
             raise ConfigError(f"{field}: the name {name!r} can't be encoded as UTF-8", field)
+        if "\0" in name:
+            raise ConfigError(f"{field}: the name {name!r} has a NUL character", field)
         if name in items:
             raise ConfigError(f"{field}: the name {name!r} is there twice", field)
         items[name] = value

@@ -12,7 +12,7 @@ from callgate.call import Call
 from callgate.config import MEMORIES, SCOPES, GateConfig
 from callgate.errors import ConfigError, Refused
 from callgate.limits import KINDS, KINDS_TEXT, ConcurrencyLimit, Limit, Quota, engine_limit
-from callgate.metrics import families_of, text_of
+from callgate.metrics import END, internal_errors_of, text_of
 from callgate.reports import Guards, Report, Stats
 from callgate.vocabulary import Memory, Reason, Scope
 from callgate.zones import AHEAD_S, day_of
@@ -204,7 +204,8 @@ class Gate(_engine.Gate):
         Served by `callgate.metrics.metrics_app`, and to `prometheus_client` by
         `callgate.prometheus.CallgateCollector`.
         """
-        return text_of(families_of(self, now_ns=now_ns, unix_ns=unix_ns))
+        text = self._metrics(now_ns, unix_ns).removesuffix(END)
+        return text + text_of([internal_errors_of(self)])
 
     @property
     def internal_errors(self) -> int:

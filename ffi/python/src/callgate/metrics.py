@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 if TYPE_CHECKING:
     from callgate.gate import Gate
 
+END: Final = "# EOF\n"
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 Kind: TypeAlias = Literal["counter", "gauge"]
@@ -49,12 +50,13 @@ GUARDS: Final[tuple[tuple[str, str, Kind, str], ...]] = (
 def families_of(
     *gates: Gate, now_ns: int | None = None, unix_ns: int | None = None
 ) -> list[Family]:
-    """The metrics of the gates. Where there are several, the label `gate` is their place."""
+    """The metrics of the gates, as the core tells them in `Gate.metrics`. Where there are several,
+    the label `gate` is their place."""
     families = [
         Family("callgate_decisions", "counter", "Calls decided, by policy, limit and reason"),
         *(Family(name, kind, text) for _, name, kind, text in GUARDS),
         Family("callgate_table_slots", "gauge", "Slots of the table, by what they hold"),
-        Family("callgate_internal_errors", "counter", "Failures of the limiter itself"),
+        internal_errors_of(),
     ]
     for place, gate in enumerate(gates):
         common: Labels = {"gate": str(place)} if len(gates) > 1 else {}
@@ -62,6 +64,14 @@ def families_of(
             at = next(f for f in families if f.name == family)
             at.samples.append(({**common, **labels}, value))
     return families
+
+
+def internal_errors_of(gate: Gate | None = None) -> Family:
+    """What the core can't know: how often the limiter itself has failed."""
+    family = Family("callgate_internal_errors", "counter", "Failures of the limiter itself")
+    if gate is not None:
+        family.samples.append(({}, gate.internal_errors))
+    return family
 
 
 def _samples_of(
@@ -87,7 +97,7 @@ def text_of(families: list[Family]) -> str:
         lines.append(f"# TYPE {family.name} {family.kind}")
         suffix = "_total" if family.kind == "counter" else ""
         lines += [f"{family.name}{suffix}{_labels(ls)} {value}" for ls, value in family.samples]
-    return "\n".join([*lines, "# EOF", ""])
+    return "\n".join([*lines, END])
 
 
 def _labels(labels: Labels) -> str:
@@ -115,7 +125,7 @@ def metrics_app(*gates: Gate) -> App:
         elif scope["method"] not in ("GET", "HEAD"):
             await _respond(send, 405, "GET or HEAD\n", (b"allow", b"GET, HEAD"))
         else:
-            text = text_of(families_of(*gates))
+            text = gates[0].metrics() if len(gates) == 1 else text_of(families_of(*gates))
             await _respond(send, 200, text, type_=CONTENT_TYPE, head=scope["method"] == "HEAD")
 
     return app
