@@ -19,7 +19,7 @@ PACKAGE_SOURCES := $(shell find ffi/python/csrc ffi/python/src -type f -not -nam
 
 say = @printf '\n\033[1m== %s\033[0m\n' '$(1)'
 
-.PHONY: help demo test check test-rust test-python test-e2e vectors bench bench-python fuzz header format clean
+.PHONY: help demo test check test-rust test-python test-e2e test-killed vectors bench bench-python fuzz header format clean
 
 help: ## What there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ test-python: $(VENV)/installed ## The Python package, as installed from its whee
 test-e2e: $(VENV)/installed ## A real server, driven over HTTP
 	$(call say,end to end)
 	$(RUN) -m pytest -q tests/e2e
+
+test-killed: $(VENV)/installed ## Ten thousand clients killed in the middle of streamed calls, six ways; minutes
+	$(call say,ten thousand clients killed in the middle of streamed calls)
+	cd ffi/python && CALLGATE_KILLED=10000 $(RUN) -m pytest -q tests/test_mcp_disconnects.py
 
 vectors: $(VENV)/installed ## The scenario files of DIR through every surface: make vectors DIR=path
 	$(call say,vectors of $(DIR))
