@@ -109,7 +109,7 @@ impl Decision {
 pub struct Admission {
     /// What was decided.
     pub decision: Decision,
-    /// What the call holds until it is [settled](Gate::settle).
+    /// What the call holds until it is [settled](crate::Gate::settle).
     pub permit: Option<Permit>,
 }
 
@@ -125,7 +125,7 @@ pub enum CallError {
     MissingCaller,
     /// A limit of the policy is kept by tool, and the call has none.
     MissingTool,
-    /// The time is not below [`TIME_LIMIT_NS`].
+    /// The time is not below [`TIME_LIMIT_NS`](crate::TIME_LIMIT_NS).
     TimeOutOfRange,
     /// The permit is none of this gate's.
     UnknownPermit,
