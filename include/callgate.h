@@ -503,7 +503,7 @@ callgate_status callgate_admit_at(const struct callgate_gate *gate,
 
 // Decides `count` calls, one after the other at one time, in one crossing. `permits` may be NULL;
 // else it has room for `count`, as `decisions` has. Where one of the calls can't be decided, none
-// is.
+// is. With a count of 0, only the gate is looked at.
 //
 // Errors: those of `callgate_admit`.
 callgate_status callgate_admit_many(const struct callgate_gate *gate,

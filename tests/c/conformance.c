@@ -295,6 +295,7 @@ static void a_batch_is_decided_in_order(void) {
     EQUAL(callgate_decisions_get(&w.gate, PER_CALLER, &counted), CALLGATE_OK);
     EQUAL(counted.admitted, 1);
     EQUAL(counted.refused[0][CALLGATE_REASON_RATE], 0);
+    EQUAL(callgate_admit_many_at(&w.gate, NULL, 0, 5, 0, NULL, NULL), CALLGATE_OK);
     FAILS(callgate_admit_many_at(&w.gate, calls, 0, 5, 0, permits, decisions), CALLGATE_OK,
           decisions);
 }

@@ -52,7 +52,7 @@ pub unsafe extern "C" fn callgate_admit_at(
 
 /// Decides `count` calls, one after the other at one time, in one crossing. `permits` may be NULL;
 /// else it has room for `count`, as `decisions` has. Where one of the calls can't be decided, none
-/// is.
+/// is. With a count of 0, only the gate is looked at.
 ///
 /// Errors: those of `callgate_admit`.
 #[unsafe(no_mangle)]
@@ -183,6 +183,9 @@ unsafe fn admit(
 ) -> Result<()> {
     // SAFETY: by the contract.
     let gate = unsafe { gate_of(gate) }?;
+    if count == 0 {
+        return Ok(());
+    }
     // SAFETY: by the contract.
     let calls = unsafe { get_many(calls, count) }?;
     // SAFETY: by the contract.
