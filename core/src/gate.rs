@@ -359,7 +359,10 @@ impl<'m> Gate<'m> {
         let account = self.accounts.get(usize::from(limit))?;
         let Compiled::Concurrency(guard) = self.table.settings.kept(limit) else { return None };
         let mut guards = account.guards();
-        self.table.each(limit, |payload| guards.add(guard.glance(payload, time.now_ns)));
+        self.table.amend_all(limit, |payload| {
+            guards.add(guard.glance(payload, time.now_ns));
+            Step::Keep(())
+        });
         Some(guards)
     }
 

@@ -182,20 +182,6 @@ impl Table<'_> {
         }
     }
 
-    /// Shows each live entry of `limit`.
-    pub(crate) fn each(&self, limit: u8, mut show: impl FnMut(u128)) {
-        for index in 0..self.slots.len() {
-            match self.entry(index) {
-                Some((word, keyword))
-                    if word.phase() == Phase::Live && limit_of(keyword) == limit =>
-                {
-                    show(word.payload());
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// How many slots hold a live entry, one at rest by then, a claim, nothing.
     pub(crate) fn census(&self, time: Time) -> crate::metrics::Stats {
         let mut stats = crate::metrics::Stats { slots: self.slots.len() as u64, ..<_>::default() };

@@ -102,16 +102,12 @@ impl Gate<'_> {
         if let Some(rate) = self.table.settings.read_rate(rule.limit)
             && let Some(found) = self.table.find_live(&key)
         {
-            let tat = found.payload();
-            let (charge, tat, stands) = match rate.charge(tat, time.now_ns, call.cost) {
-                charge @ rate::Charge::Admitted(next) if call.cost > 0 => {
-                    (charge, next, self.table.replace(&found, next))
-                }
-                charge => (charge, tat, true),
+            let taken = match take(&rate, found.payload(), time.now_ns, call.cost) {
+                Step::Keep(taken) => Some(taken),
+                Step::Write(next, taken) => self.table.replace(&found, next).then_some(taken),
             };
-            if stands {
-                let decision = Taken { charge, tat }.decision(rule.limit, &rate, time.now_ns);
-                return (decision, Kind::Rate);
+            if let Some(taken) = taken {
+                return (taken.decision(rule.limit, &rate, time.now_ns), Kind::Rate);
             }
         }
         self.charge_anyhow(&key, call, (n, rule), time, holds)
