@@ -11,8 +11,11 @@ use proptest::test_runner::Config;
 use world::ledger::Ledger;
 use world::{Blueprint, CALLERS, Op, World, blueprints, ops};
 
+/// So many cases, unless `PROPTEST_CASES` asks for others.
 fn cases(count: u32) -> Config {
-    Config { cases: count, max_shrink_iters: 4096, failure_persistence: None, ..Config::default() }
+    let asked = std::env::var_os("PROPTEST_CASES").map(|_| Config::default().cases);
+    let cases = asked.unwrap_or(count);
+    Config { cases, max_shrink_iters: 4096, failure_persistence: None, ..Config::default() }
 }
 
 /// A gate in which these few states all but never take each other's slots, and the reference.
