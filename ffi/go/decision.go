@@ -18,6 +18,8 @@ import (
 //
 // It is not to be copied, since a copy would be settled anew; go vet says where it is.
 type Decision struct {
+	_ noCopy
+
 	// Admitted tells whether the call may run.
 	Admitted bool
 	// Reason says why it may not; ReasonNone where it may.
@@ -41,7 +43,6 @@ type Decision struct {
 	permit enginePermit
 	used   uint64 // atomic, once the call is decided
 	at     Instant
-	_      noCopy
 }
 
 // Permit is an admitted call, from Gate.Admit or Gate.AdmitContext.
