@@ -7,7 +7,7 @@
 //			"tokens": callgate.Quota{Limit: 50_000, Per: 24 * time.Hour, Location: shanghai},
 //		},
 //		Policies: map[string]callgate.Policy{
-//			"authenticated": {{"caller", callgate.ScopeCaller}, {"tokens", callgate.ScopeCaller}, {"server", callgate.ScopeShared}},
+//			"authenticated": {{Limit: "caller", Scope: callgate.ScopeCaller}, {Limit: "tokens", Scope: callgate.ScopeCaller}, {Limit: "server", Scope: callgate.ScopeShared}},
 //		},
 //	})
 //

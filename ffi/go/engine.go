@@ -37,20 +37,23 @@ type (
 	engineStatus   = C.callgate_status
 )
 
-const rulesMax = C.CALLGATE_MAX_RULES
+const (
+	rulesMax      = C.CALLGATE_MAX_RULES
+	engineVersion = C.CALLGATE_VERSION
+)
 
 // Version of the module and of the library that it is linked with.
 const Version = "0.1.0"
 
-// checkVersion: before 1.0, a library of another minor version is another ABI.
-func checkVersion() error {
-	const wanted = C.CALLGATE_VERSION
-	found := uint32(C.callgate_version())
-	if found>>8 == wanted>>8 {
+func checkVersion() error { return compareVersions(uint32(C.callgate_version())) }
+
+// compareVersions: before 1.0, a library of another minor version is another ABI.
+func compareVersions(library uint32) error {
+	if library>>8 == engineVersion>>8 {
 		return nil
 	}
 	return fmt.Errorf("callgate: the library is version %s, but its header is version %s: build the library anew",
-		versionText(found), versionText(wanted))
+		versionText(library), versionText(engineVersion))
 }
 
 func versionText(version uint32) string {

@@ -1,0 +1,339 @@
+package callgate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// ledger is what was used before the restart, and who asked.
+type ledger struct {
+	used  uint64
+	fails atomic.Bool
+	hold  chan struct{} // nil, or closed when loads may end
+
+	mutex sync.Mutex
+	asked []string
+}
+
+var errAway = errors.New("the ledger is away")
+
+func (l *ledger) load(_ context.Context, caller string) (uint64, error) {
+	l.mutex.Lock()
+	l.asked = append(l.asked, caller)
+	l.mutex.Unlock()
+	if l.hold != nil {
+		<-l.hold
+	}
+	if l.fails.Load() {
+		return 99, errAway
+	}
+	return l.used, nil
+}
+
+func (l *ledger) count() int {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return len(l.asked)
+}
+
+func seededGate(t testing.TB, limit uint64, per time.Duration) *Gate {
+	t.Helper()
+	return newGate(t, Config{
+		Limits: map[string]Limit{"tokens": Quota{Limit: limit, Per: per, MustSeed: true}, "rate": RateLimit{1000, time.Second, 100_000}},
+		Policies: map[string]Policy{
+			"default": {{"tokens", ScopeCaller}, {"rate", ScopeCaller}},
+			"free":    {{"rate", ScopeCaller}},
+		},
+		Capacity: 100,
+	})
+}
+
+func newSeeder(t testing.TB, gate *Gate, load Loader, config SeederConfig) *Seeder {
+	t.Helper()
+	seeder, err := NewSeeder(gate, "tokens", load, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seeder
+}
+
+func askSeeder(t testing.TB, s *Seeder, call Call) *Decision {
+	t.Helper()
+	d := new(Decision)
+	if err := s.TryAdmit(context.Background(), d, "default", &call); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestACallerIsLoadedOnceAndThenDecided(t *testing.T) {
+	gate, book := seededGate(t, 10, 24*time.Hour), &ledger{used: 7}
+	seeder := newSeeder(t, gate, book.load, SeederConfig{})
+	for range 3 {
+		if d := askSeeder(t, seeder, Call{Caller: "alice"}); !d.Admitted {
+			t.Error(d)
+		}
+	}
+	if book.count() != 1 || left(t, gate, "alice", Instant{}) != 3 {
+		t.Error(book.asked, left(t, gate, "alice", Instant{}))
+	}
+}
+
+func TestWhoHasUsedAllIsRefusedByTheQuota(t *testing.T) {
+	seeder := newSeeder(t, seededGate(t, 10, 24*time.Hour), (&ledger{used: 10}).load, SeederConfig{})
+	var refused *Refused
+	if _, err := seeder.Admit(t.Context(), "default", Call{Caller: "alice"}); !errors.As(err, &refused) || refused.Reason() != ReasonQuota {
+		t.Error(err)
+	}
+}
+
+func TestACallOfASeederIsSettledLikeAnyOther(t *testing.T) {
+	gate := seededGate(t, 10, 24*time.Hour)
+	seeder := newSeeder(t, gate, (&ledger{used: 1}).load, SeederConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	permit, err := seeder.Admit(ctx, "default", Call{Caller: "alice", Reserve: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	permit.Used(2)
+	if settled, err := permit.Settle(Success); settled != SettledNow || err != nil {
+		t.Error(settled, err)
+	}
+	if permit, err = seeder.Admit(ctx, "default", Call{Caller: "alice", Reserve: 5}); err != nil {
+		t.Fatal(err)
+	}
+	permit.Used(1)
+	cancel()
+	eventually(t, "it is abandoned", func() bool { return left(t, gate, "alice", Instant{}) == 6 })
+	if _, err := seeder.Admit(ctx, "default", Call{Caller: "alice"}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestAPolicyWithoutTheQuotaLoadsNothing(t *testing.T) {
+	book := &ledger{}
+	seeder := newSeeder(t, seededGate(t, 10, 24*time.Hour), book.load, SeederConfig{})
+	if _, err := seeder.Admit(t.Context(), "free", Call{Caller: "alice"}); err != nil || book.count() != 0 {
+		t.Error(err, book.asked)
+	}
+}
+
+func TestANewWindowIsLoadedAnew(t *testing.T) {
+	book := &ledger{used: 7}
+	seeder := newSeeder(t, seededGate(t, 10, 24*time.Hour), book.load, SeederConfig{})
+	for _, n := range []uint64{0, 0, 1, 1} {
+		if d := askSeeder(t, seeder, Call{Caller: "alice", At: At(n, n*day)}); !d.Admitted {
+			t.Error(d)
+		}
+	}
+	if book.count() != 2 {
+		t.Error(book.asked)
+	}
+}
+
+func TestManyGoroutinesOfOneCallerShareOneLoad(t *testing.T) {
+	gate, book := seededGate(t, 1000, 24*time.Hour), &ledger{used: 7, hold: make(chan struct{})}
+	seeder := newSeeder(t, gate, book.load, SeederConfig{})
+	var all sync.WaitGroup
+	for n := range 100 {
+		all.Go(func() {
+			if d := askSeeder(t, seeder, Call{Caller: []string{"alice", "bob"}[n%2], Reserve: 1}); !d.Admitted {
+				t.Error(d)
+			}
+		})
+	}
+	eventually(t, "both are loaded", func() bool { return book.count() == 2 })
+	close(book.hold)
+	all.Wait()
+	if book.count() != 2 || left(t, gate, "alice", Instant{}) != 1000-7-50 || left(t, gate, "bob", Instant{}) != 1000-7-50 {
+		t.Error(book.asked, left(t, gate, "alice", Instant{}))
+	}
+}
+
+func TestACallThatIsCancelledLeavesTheLoadToThoseWhoWait(t *testing.T) {
+	book := &ledger{used: 7, hold: make(chan struct{})}
+	var seen context.Context
+	seeder := newSeeder(t, seededGate(t, 1000, 24*time.Hour), func(ctx context.Context, caller string) (uint64, error) {
+		seen = ctx
+		return book.load(ctx, caller)
+	}, SeederConfig{})
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "trace"))
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- seeder.TryAdmit(ctx, new(Decision), "default", &Call{Caller: "alice"}) }()
+	eventually(t, "the load begins", func() bool { return book.count() == 1 })
+	go func() {
+		var d Decision
+		err := seeder.TryAdmit(t.Context(), &d, "default", &Call{Caller: "alice"})
+		if err == nil && !d.Admitted {
+			err = errors.New(d.String())
+		}
+		second <- err
+	}()
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	close(book.hold)
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+	if book.count() != 1 || seen.Err() != nil || seen.Value(key{}) != "trace" {
+		t.Error("the load has the values of its call, and not its end")
+	}
+}
+
+func TestALoadThatFailsRefusesAndIsNotTriedAgainAtOnce(t *testing.T) {
+	book := &ledger{}
+	book.fails.Store(true)
+	var logged []string
+	seeder := newSeeder(t, seededGate(t, 10, 24*time.Hour), book.load, SeederConfig{
+		RetryAfter: 5 * time.Second, Log: func(limit string, err error) { logged = append(logged, limit+": "+err.Error()) }})
+	for range 3 {
+		if d := askSeeder(t, seeder, Call{Caller: "alice", At: At(0, 0)}); d.Reason != ReasonUnseeded {
+			t.Error(d)
+		}
+	}
+	if book.count() != 1 || seeder.LoadErrors() != 1 || len(logged) != 1 {
+		t.Error(book.asked, seeder.LoadErrors(), logged)
+	}
+	if !strings.Contains(logged[0], "tokens") || !strings.Contains(logged[0], errAway.Error()) || strings.Contains(logged[0], "alice") {
+		t.Error(logged)
+	}
+	askSeeder(t, seeder, Call{Caller: "bob", At: At(0, 0)})
+	book.fails.Store(false)
+	if d := askSeeder(t, seeder, Call{Caller: "alice", At: At(5*second-1, 0)}); d.Admitted {
+		t.Error(d)
+	}
+	if d := askSeeder(t, seeder, Call{Caller: "alice", At: At(5*second, 0)}); !d.Admitted {
+		t.Error(d)
+	}
+	if seeder.LoadErrors() != 2 {
+		t.Error(seeder.LoadErrors())
+	}
+}
+
+func TestALoadThatFailsMayBeTakenForNothingUsed(t *testing.T) {
+	gate, book := seededGate(t, 10, 24*time.Hour), &ledger{}
+	book.fails.Store(true)
+	seeder := newSeeder(t, gate, book.load, SeederConfig{OnError: OnErrorZero})
+	for range 2 {
+		if d := askSeeder(t, seeder, Call{Caller: "alice"}); !d.Admitted {
+			t.Error(d)
+		}
+	}
+	if seeder.LoadErrors() != 1 || left(t, gate, "alice", Instant{}) != 10 {
+		t.Error(seeder.LoadErrors(), left(t, gate, "alice", Instant{}))
+	}
+}
+
+func TestALoadThatPanicsOrEndsItsGoroutineHasFailed(t *testing.T) {
+	for what, load := range map[string]Loader{
+		"panicked: broken":    func(context.Context, string) (uint64, error) { panic("broken") },
+		"ended its goroutine": func(context.Context, string) (uint64, error) { runtime.Goexit(); return 0, nil },
+	} {
+		var logged string
+		seeder := newSeeder(t, seededGate(t, 10, 24*time.Hour), load, SeederConfig{Log: func(_ string, err error) { logged = err.Error() }})
+		if d := askSeeder(t, seeder, Call{Caller: "alice"}); d.Reason != ReasonUnseeded || seeder.LoadErrors() != 1 || !strings.Contains(logged, what) {
+			t.Errorf("%s: %v, %d, %q", what, d, seeder.LoadErrors(), logged)
+		}
+	}
+}
+
+func TestWhatWasLoadedBeforeMidnightIsNotTakenForTheNewDay(t *testing.T) {
+	book := &ledger{}
+	seeder := newSeeder(t, seededGate(t, 10, time.Second), func(_ context.Context, caller string) (uint64, error) {
+		_, _ = book.load(t.Context(), caller)
+		if book.count() > 1 {
+			return 0, nil
+		}
+		window := time.Now().Unix()
+		for time.Now().Unix() == window {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return 10, nil
+	}, SeederConfig{})
+	if d := askSeeder(t, seeder, Call{Caller: "alice"}); !d.Admitted || book.count() < 2 {
+		t.Error(d, book.asked)
+	}
+}
+
+func TestAFloodOfCallersWhoseLoadsFailTakesNoMemory(t *testing.T) {
+	book := &ledger{}
+	book.fails.Store(true)
+	seeder := newSeeder(t, seededGate(t, 10, 24*time.Hour), book.load, SeederConfig{})
+	for n := range 1000 {
+		if d := askSeeder(t, seeder, Call{Caller: fmt.Sprint("user ", n), At: At(0, 0)}); d.Admitted {
+			t.Error(d)
+		}
+	}
+	if seeder.LoadErrors() != 1000 || len(seeder.resting) > 100 || len(seeder.rests) > 100 || len(seeder.flights) != 0 {
+		t.Error(seeder.LoadErrors(), len(seeder.resting), len(seeder.rests), len(seeder.flights))
+	}
+	for n := range 1000 { // the same caller over and over
+		askSeeder(t, seeder, Call{Caller: "alice", At: At(uint64(n)*10*second, 0)})
+	}
+	if len(seeder.resting) > 100 || len(seeder.rests) > 100 {
+		t.Error(len(seeder.resting), len(seeder.rests))
+	}
+}
+
+func TestWithoutAPlaceForItsStateACallerStaysRefused(t *testing.T) {
+	gate := newGate(t, Config{
+		Limits:   map[string]Limit{"tokens": Quota{Limit: 10, Per: 24 * time.Hour, MustSeed: true}},
+		Policies: map[string]Policy{"default": {{"tokens", ScopeCaller}}},
+		Capacity: 1,
+	})
+	seeder := newSeeder(t, gate, (&ledger{}).load, SeederConfig{})
+	reasons := map[Reason]int{}
+	for n := range 200 {
+		reasons[askSeeder(t, seeder, Call{Caller: fmt.Sprint("user ", n)}).Reason]++
+	}
+	if len(reasons) != 2 || reasons[ReasonNone] == 0 || reasons[ReasonUnseeded] == 0 || seeder.LoadErrors() != 0 {
+		t.Error(reasons)
+	}
+}
+
+func TestABadSeederNamesTheField(t *testing.T) {
+	gate := newGate(t, Config{
+		Limits: map[string]Limit{"must": Quota{Limit: 1, Per: time.Hour, MustSeed: true}, "own": Quota{Limit: 1, Per: time.Hour, MustSeed: true},
+			"may": Quota{Limit: 1, Per: time.Hour}, "rate": RateLimit{1, time.Second, 1}},
+		Policies: map[string]Policy{"default": {{"must", ScopeShared}, {"may", ScopeCaller}, {"rate", ScopeCaller}, {"own", ScopeCaller}}},
+	})
+	load := (&ledger{}).load
+	for _, bad := range []struct {
+		limit          string
+		load           Loader
+		config         SeederConfig
+		field, message string
+	}{
+		{"may", load, SeederConfig{}, "limit", "must be a Quota of the gate with MustSeed"},
+		{"rate", load, SeederConfig{}, "limit", "must be a Quota of the gate with MustSeed"},
+		{"what", load, SeederConfig{}, "limit", "must be a Quota of the gate with MustSeed"},
+		{"must", load, SeederConfig{}, "scope", `must be ScopeCaller in all policies, since callers are loaded, not "shared"`},
+		{"own", nil, SeederConfig{}, "load", "not nil"},
+		{"own", load, SeederConfig{OnError: 2}, "on_error", "OnErrorRefuse or OnErrorZero, not 2"},
+		{"own", load, SeederConfig{RetryAfter: -1}, "retry_after", "0 or more, not -1ns"},
+	} {
+		_, err := NewSeeder(gate, bad.limit, bad.load, bad.config)
+		wantConfigError(t, err, bad.field, bad.message)
+	}
+	seeder, err := NewSeeder(gate, "own", load, SeederConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, _ := gate.Key("alice")
+	err = seeder.TryAdmit(t.Context(), new(Decision), "default", &Call{CallerKey: key})
+	wantCallError(t, err, "caller", "which the ledger is asked about, not a key")
+	wantCallError(t, seeder.TryAdmit(nilContext, new(Decision), "default", &Call{Caller: "alice"}), "ctx", "not nil")
+	wantCallError(t, seeder.TryAdmit(t.Context(), nil, "default", &Call{Caller: "alice"}), "decision", "not nil")
+	wantCallError(t, seeder.TryAdmit(t.Context(), new(Decision), "default", nil), "call", "not nil")
+	wantCallError(t, seeder.TryAdmit(t.Context(), new(Decision), "what", &Call{Caller: "alice"}), "policy", "unknown")
+}
