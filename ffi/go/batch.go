@@ -6,10 +6,10 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"sync/atomic"
 )
 
-// batch is room for calls in the engine's form. Batches are used again, so that deciding many calls
-// allocates nothing once there were as many before.
+// batch is room for calls in the engine's form.
 type batch struct {
 	calls     []engineCall
 	permits   []enginePermit
@@ -32,11 +32,8 @@ func (g *Gate) TryAdmitMany(decisions []Decision, policy string, calls []Call) e
 	if len(calls) == 0 {
 		return nil
 	}
-	b, _ := g.scratch.Get().(*batch)
-	if b == nil {
-		b = new(batch)
-	}
-	defer g.scratch.Put(b)
+	b := g.batches.take()
+	defer g.batches.put(b)
 	b.resize(len(calls))
 	for n := range calls {
 		if err := b.add(g, n, policy, calls); err != nil {
@@ -57,6 +54,27 @@ func (g *Gate) TryAdmitMany(decisions []Decision, policy string, calls []Call) e
 		d.used, d.at = calls[n].Reserve, calls[n].At
 	}
 	return nil
+}
+
+// spareBatches keeps batches to be used again, so that deciding many calls allocates nothing once there
+// were as many before, by as many goroutines. (A sync.Pool forgets them when garbage is collected.)
+type spareBatches [8]atomic.Pointer[batch]
+
+func (s *spareBatches) take() *batch {
+	for n := range s {
+		if b := s[n].Swap(nil); b != nil {
+			return b
+		}
+	}
+	return new(batch)
+}
+
+func (s *spareBatches) put(b *batch) {
+	for n := range s {
+		if s[n].CompareAndSwap(nil, b) {
+			return
+		}
+	}
 }
 
 func (b *batch) resize(count int) {

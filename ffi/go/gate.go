@@ -24,7 +24,7 @@ type Gate struct {
 	capacity    int
 
 	calendar atomic.Pointer[calendar] // nil where no quota has a zone
-	scratch  sync.Pool                // of *batch
+	batches  spareBatches
 
 	changing sync.Mutex // the engine forbids two reconfigurations at once
 	known    sync.RWMutex

@@ -234,7 +234,6 @@ func TestAContextThatIsDoneIsChargedNothing(t *testing.T) {
 	if _, err := gate.AdmitContext(ctx, "default", Call{}); !errors.Is(err, gone) {
 		t.Error(err)
 	}
-	//nolint:staticcheck // A nil context is what is tested.
 	_, err := gate.AdmitContext(nilContext, "default", Call{})
 	wantCallError(t, err, "ctx", "not nil")
 	if n := inFlight(t, gate); n != 0 {
