@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"runtime"
 	"unsafe"
+
+	"callgate.dev/callgate/internal/direct"
 )
 
 // Call is a call to be decided.
@@ -94,15 +96,7 @@ func (g *Gate) TryAdmit(d *Decision, policy string, call *Call) error {
 		return err
 	}
 	var found engineDecision
-	var status engineStatus
-	if call.Caller == "" && call.Tool == "" && !call.At.isGiven {
-		status = C.callgate_admit(&g.handle, &c, &d.permit, &found)
-	} else {
-		caller, callerSize := bytesOf(call.Caller)
-		tool, toolSize := bytesOf(call.Tool)
-		at := call.At.engine()
-		status = C.crossing_admit(&g.handle, &c, caller, callerSize, tool, toolSize, &at, &d.permit, &found)
-	}
+	status := g.admit(&c, call, &d.permit, &found)
 	runtime.KeepAlive(g)
 	if status != C.CALLGATE_OK {
 		return g.undecided(status, policy)
@@ -110,6 +104,19 @@ func (g *Gate) TryAdmit(d *Decision, policy string, call *Call) error {
 	d.take(g, &found)
 	d.used, d.at = call.Reserve, call.At
 	return nil
+}
+
+// admit is the one crossing.
+func (g *Gate) admit(c *engineCall, call *Call, permit *enginePermit, found *engineDecision) engineStatus {
+	caller, callerSize := bytesOf(call.Caller)
+	tool, toolSize := bytesOf(call.Tool)
+	if direct.IsBuilt {
+		a := C.crossing_admission{gate: &g.handle, call: c, caller: caller, caller_size: callerSize, tool: tool,
+			tool_size: toolSize, at: call.At.engine(), permit: permit, decision: found}
+		return engineStatus(direct.Call(admitDirect, unsafe.Pointer(&a)))
+	}
+	at := call.At.engine()
+	return C.crossing_admit(&g.handle, c, caller, callerSize, tool, toolSize, &at, permit, found)
 }
 
 // prepare makes a call as the engine takes it, but for its identities and its time, and sees to the

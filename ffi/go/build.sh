@@ -12,10 +12,11 @@ cargo build --locked --release --package callgate-ffi
 platform=$(go env GOOS)_$(go env GOARCH)
 mkdir -p "$here/lib/$platform" "$here/lib/include"
 cp "$target/release/libcallgate.a" "$here/lib/$platform/libcallgate.a"
+strip -S "$here/lib/$platform/libcallgate.a"
 cp include/callgate.h "$here/lib/include/callgate.h"
 {
     echo '/* Written by build.sh. */'
-    echo "/* libcallgate.a: sha256 $(sha256sum <"$target/release/libcallgate.a" | cut -d ' ' -f 1) */"
+    echo "/* libcallgate.a: sha256 $(sha256sum <"$here/lib/$platform/libcallgate.a" | cut -d ' ' -f 1) */"
     echo "/* callgate.h: sha256 $(sha256sum <include/callgate.h | cut -d ' ' -f 1) */"
     echo '#include "lib/include/callgate.h"'
 } >"$here/library.h"

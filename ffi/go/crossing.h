@@ -49,6 +49,49 @@ static inline callgate_status crossing_admit(const callgate_gate *gate, callgate
     return callgate_admit_at(gate, call, at->now_ns, at->unix_ns, permit, decision);
 }
 
+static inline callgate_status crossing_settle(const callgate_gate *gate, callgate_permit *permit,
+                                              uint32_t outcome, uint64_t used,
+                                              const crossing_time *at) {
+    if (!at->is_given) return callgate_settle(gate, permit, outcome, used);
+    return callgate_settle_at(gate, permit, outcome, used, at->now_ns, at->unix_ns);
+}
+
+/* The arguments of crossing_admit and crossing_settle in one piece, for package internal/direct. */
+typedef struct {
+    const callgate_gate *gate;
+    callgate_call *call;
+    const char *caller;
+    size_t caller_size;
+    const char *tool;
+    size_t tool_size;
+    crossing_time at;
+    callgate_permit *permit;
+    callgate_decision *decision;
+} crossing_admission;
+
+typedef struct {
+    const callgate_gate *gate;
+    callgate_permit *permit;
+    uint64_t used;
+    uint32_t outcome;
+    crossing_time at;
+} crossing_settlement;
+
+static int32_t crossing_admit_direct(void *arguments) {
+    const crossing_admission *a = arguments;
+    return crossing_admit(a->gate, a->call, a->caller, a->caller_size, a->tool, a->tool_size, &a->at,
+                          a->permit, a->decision);
+}
+
+static int32_t crossing_settle_direct(void *arguments) {
+    const crossing_settlement *s = arguments;
+    return crossing_settle(s->gate, s->permit, s->outcome, s->used, &s->at);
+}
+
+/* Where the two are. */
+static inline void *crossing_admit_address(void) { return (void *)crossing_admit_direct; }
+static inline void *crossing_settle_address(void) { return (void *)crossing_settle_direct; }
+
 static inline callgate_status crossing_admit_many(const callgate_gate *gate, callgate_call *calls,
                                                   size_t count, const char *bytes,
                                                   const crossing_names *names,

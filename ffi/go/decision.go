@@ -9,6 +9,9 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"callgate.dev/callgate/internal/direct"
 )
 
 // Decision is what was decided about a call, and what an admitted call holds until it is settled.
@@ -161,10 +164,12 @@ func (g *Gate) settle(d *Decision, outcome Outcome, used uint64, at Instant) (Se
 		return 0, &CallError{Field: "permit", Message: "the permit is one of another gate"}
 	}
 	var status engineStatus
-	if at.isGiven {
-		status = C.callgate_settle_at(&g.handle, &d.permit, C.uint32_t(outcome), C.uint64_t(used), C.uint64_t(at.nowNs), C.uint64_t(at.unixNs))
+	if direct.IsBuilt {
+		s := C.crossing_settlement{gate: &g.handle, permit: &d.permit, used: C.uint64_t(used), outcome: C.uint32_t(outcome), at: at.engine()}
+		status = engineStatus(direct.Call(settleDirect, unsafe.Pointer(&s)))
 	} else {
-		status = C.callgate_settle(&g.handle, &d.permit, C.uint32_t(outcome), C.uint64_t(used))
+		when := at.engine()
+		status = C.crossing_settle(&g.handle, &d.permit, C.uint32_t(outcome), C.uint64_t(used), &when)
 	}
 	runtime.KeepAlive(g)
 	switch status {

@@ -1,11 +1,7 @@
 package callgate
 
-// #cgo noescape callgate_admit
-// #cgo nocallback callgate_admit
-// #cgo noescape callgate_settle
-// #cgo nocallback callgate_settle
-// #cgo noescape callgate_settle_at
-// #cgo nocallback callgate_settle_at
+// #cgo noescape crossing_settle
+// #cgo nocallback crossing_settle
 // #cgo noescape callgate_key_make
 // #cgo nocallback callgate_key_make
 // #cgo noescape crossing_admit
@@ -40,6 +36,12 @@ type (
 const (
 	rulesMax      = C.CALLGATE_MAX_RULES
 	engineVersion = C.CALLGATE_VERSION
+)
+
+// What package direct calls.
+var (
+	admitDirect  = C.crossing_admit_address()
+	settleDirect = C.crossing_settle_address()
 )
 
 // Version of the module and of the library that it is linked with.

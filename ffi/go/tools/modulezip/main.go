@@ -86,9 +86,14 @@ func filesOf(root string) ([]zip.File, error) {
 	}
 	var files []zip.File
 	hasLibrary := false
-	for _, path := range checked.Valid {
+	for _, here := range checked.Valid {
+		relative, err := filepath.Rel(root, here)
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.ToSlash(relative)
 		if isPacked(path) {
-			files = append(files, file{path, filepath.Join(root, filepath.FromSlash(path))})
+			files = append(files, file{path, here})
 			hasLibrary = hasLibrary || strings.HasSuffix(path, "libcallgate.a")
 		}
 	}

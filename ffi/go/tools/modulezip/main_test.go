@@ -62,7 +62,7 @@ func TestAStrangersModuleGetsAndRunsThePackedOne(t *testing.T) {
 	run(t, stranger, environment, "mod", "init", "example.com/stranger")
 	run(t, stranger, environment, "get", "callgate.dev/callgate@latest")
 	printed := run(t, stranger, environment, "run", ".")
-	if !strings.Contains(printed, "<nil>\n") || !strings.Contains(printed, `refused by limit "caller" (rate): retry in 1 h`) {
+	if !strings.Contains(printed, "<nil>\n") || !strings.Contains(printed, `refused by limit "caller" (rate): retry in`) {
 		t.Error(printed)
 	}
 }
