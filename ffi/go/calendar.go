@@ -40,11 +40,14 @@ func newCalendar(names []string, limits map[string]Limit) *calendar {
 // followZones sets the windows of the time at which a call is to be decided, once a day.
 func (g *Gate) followZones(c *calendar, at Instant) error {
 	second := at.unixSeconds()
-	if c.fromS.Load() <= second && second < c.untilS.Load() {
+	if c.isSetFor(second) {
 		return nil
 	}
 	c.setting.Lock()
 	defer c.setting.Unlock()
+	if c.isSetFor(second) { // by another goroutine, meanwhile
+		return nil
+	}
 	var fromS, untilS int64 = 0, 1 << 62
 	for limit, zone := range c.zones {
 		start, end := dayOf(zone, int64(second)+aheadS)
@@ -60,6 +63,10 @@ func (g *Gate) followZones(c *calendar, at Instant) error {
 	c.fromS.Store(uint64(max(0, fromS)))
 	c.untilS.Store(uint64(max(0, untilS)))
 	return nil
+}
+
+func (c *calendar) isSetFor(second uint64) bool {
+	return c.fromS.Load() <= second && second < c.untilS.Load()
 }
 
 // dayOf is when the calendar day of that second begins and ends, in seconds since the Unix epoch.
