@@ -42,7 +42,7 @@ type Decision struct {
 	// calls end.
 	ResetAfter time.Duration
 
-	gate   *Gate // nil where it is not admitted
+	gate   *Gate // nil where nothing was decided
 	permit enginePermit
 	used   uint64 // atomic, once the call is decided
 	at     Instant
@@ -72,10 +72,7 @@ func (d *Decision) take(g *Gate, found *engineDecision) {
 	d.Limit = uint64(found.limit)
 	d.Remaining = uint64(found.remaining)
 	d.ResetAfter = duration(uint64(found.reset_after_ns))
-	d.gate = nil
-	if d.Admitted {
-		d.gate = g
-	}
+	d.gate = g
 }
 
 // Used says, before the call is settled, how many units it uses up of its quotas: in place of what was
