@@ -147,13 +147,13 @@ func (g *Gate) prepare(c *engineCall, policy string, call *Call) error {
 
 // takeKeys takes the keys that were made beforehand.
 func (g *Gate) takeKeys(c *engineCall, caller string, callerKey *Key, tool string, toolKey *Key) error {
-	if callerKey.gate != 0 {
+	if callerKey.of != 0 {
 		if err := callerKey.check(g, false, caller); err != nil {
 			return err
 		}
 		c.caller = C.callgate_key{lo: C.uint64_t(callerKey.lo), hi: C.uint64_t(callerKey.hi)}
 	}
-	if toolKey.gate != 0 {
+	if toolKey.of != 0 {
 		if err := toolKey.check(g, true, tool); err != nil {
 			return err
 		}

@@ -12,8 +12,7 @@ import (
 // It is of one gate, plain data, and may be compared. The zero Key is none.
 type Key struct {
 	lo, hi uint64
-	gate   uint64
-	isTool bool
+	of     uint64 // twice the gate's serial number, and 1 more where it is of a tool
 }
 
 // IsZero tells whether it is no key.
@@ -44,24 +43,31 @@ func (g *Gate) key(identity, field string, domain uint32) (Key, error) {
 	if status != C.CALLGATE_OK {
 		return Key{}, callError(status)
 	}
-	return Key{lo: uint64(made.lo), hi: uint64(made.hi), gate: g.serial, isTool: domain == C.CALLGATE_DOMAIN_TOOL}, nil
+	return Key{lo: uint64(made.lo), hi: uint64(made.hi), of: g.keysOf(domain == C.CALLGATE_DOMAIN_TOOL)}, nil
 }
 
 // check says what is wrong with a key where one of a caller, or of a tool, is wanted.
 // The identity must not be given beside it.
 func (k *Key) check(g *Gate, isTool bool, identity string) error {
+	if k.of == g.keysOf(isTool) && identity == "" {
+		return nil
+	}
 	field, other := "caller", "tool"
 	if isTool {
 		field, other = other, field
 	}
-	if identity != "" {
+	switch {
+	case identity != "":
 		return &CallError{Field: field, Message: "the " + field + " is there twice: as a key and as an identity"}
-	}
-	if k.gate != g.serial {
+	case k.of>>1 != g.serial:
 		return &CallError{Field: field, Message: "the key is one of another gate"}
 	}
-	if k.isTool != isTool {
-		return &CallError{Field: field, Message: "the key is one of a " + other + ", where a " + field + "'s is needed"}
+	return &CallError{Field: field, Message: "the key is one of a " + other + ", where a " + field + "'s is needed"}
+}
+
+func (g *Gate) keysOf(isTool bool) uint64 {
+	if isTool {
+		return g.serial<<1 | 1
 	}
-	return nil
+	return g.serial << 1
 }
