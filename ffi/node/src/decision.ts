@@ -1,0 +1,124 @@
+/** Decision: what the engine said about a call. */
+import type { Engine, Terms } from "./engine.js";
+import { bigintOf, InDecision, numberOf, Size, Word } from "./exchange.js";
+import { Permit } from "./permit.js";
+import { REASONS, type Reason } from "./vocabulary.js";
+
+/**
+ * What was decided about a call, by `gate.tryAdmit()`.
+ *
+ * Where it is refused, the figures are those of the limit that refused; where it is admitted, those
+ * of the rate limit or quota of the policy that has the least left (of the concurrency limit with
+ * the fewest places, where there is no other kind).
+ */
+export class Decision {
+  readonly #engine: Engine;
+  /** The engine's decision, and behind it the words of its permit, if it has one. */
+  readonly #words: readonly number[];
+  readonly #terms: Terms | null;
+  #permit: Permit | null = null;
+
+  /** @internal */
+  constructor(engine: Engine, words: readonly number[], terms: Terms | null) {
+    this.#engine = engine;
+    this.#words = words;
+    this.#terms = terms;
+  }
+
+  /** Whether the call may run. */
+  get admitted(): boolean {
+    return this.#words[InDecision.Reason] === 0;
+  }
+
+  /** Why it is refused; null where it is admitted. */
+  get reason(): Reason | null {
+    return REASONS[this.#words[InDecision.Reason] as number] ?? null;
+  }
+
+  /**
+   * The name of the limit that refused, or that the figures are of; null where every limit of the
+   * policy is off.
+   */
+  get by(): string | null {
+    return this.#engine.limitNames[this.#words[InDecision.By] as number] ?? null;
+  }
+
+  /**
+   * The call would be admitted in exactly so many nanoseconds, nobody else having charged. 0 where
+   * it is admitted, and where no time can be known.
+   */
+  get retryAfterNs(): bigint {
+    return bigintOf(this.#words, InDecision.RetryAfterNs);
+  }
+
+  /**
+   * What the limit holds when nobody has charged it: tokens, places or units; 2^64-1 where all are
+   * off. A bigint where that is above 2^53-1.
+   */
+  get limit(): number | bigint {
+    return countOf(this.#words, InDecision.Limit);
+  }
+
+  /** What is left of that; a bigint where `limit` is one. */
+  get remaining(): number | bigint {
+    return countOf(this.#words, InDecision.Remaining);
+  }
+
+  /**
+   * All of it is back in so many nanoseconds; 0 of a concurrency limit, whose places come back when
+   * calls end.
+   */
+  get resetAfterNs(): bigint {
+    return bigintOf(this.#words, InDecision.ResetAfterNs);
+  }
+
+  /** What the call holds until it is settled, the same object every time; null where refused. */
+  get permit(): Permit | null {
+    if (!this.admitted) return null;
+    this.#permit ??= new Permit(this.#engine, this, this.#words, this.#terms);
+    return this.#permit;
+  }
+
+  /** As a log would have it: nanoseconds are strings, since JSON has no exact ones. */
+  toJSON(): object {
+    const { admitted, reason, by, limit, remaining } = this;
+    const [retryAfterNs, resetAfterNs] = [String(this.retryAfterNs), String(this.resetAfterNs)];
+    const counts = { limit: jsonOf(limit), remaining: jsonOf(remaining) };
+    return { admitted, reason, by, retryAfterNs, ...counts, resetAfterNs };
+  }
+
+  /** For people. */
+  toString(): string {
+    if (this.admitted) return `<callgate.Decision admitted, '${this.by}': ${this.remaining} of ${this.limit} left>`;
+    return `<callgate.Decision refused by '${this.by}': ${this.reason}, retryAfterNs=${this.retryAfterNs}>`;
+  }
+
+  /** As `toString`. */
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
+}
+
+function jsonOf(count: number | bigint): number | string {
+  return typeof count === "bigint" ? String(count) : count;
+}
+
+/** A count of a decision: all of them are bigints where its limit is too great for a number. */
+export function countOf(words: readonly number[], at: number): number | bigint {
+  if (numberOf(words, InDecision.Limit) <= Number.MAX_SAFE_INTEGER) return numberOf(words, at);
+  return bigintOf(words, at);
+}
+
+/** The decision at the head of some words, and its permit elsewhere. */
+export function decisionWords(words: Int32Array, at: number, permitAt: number): number[] {
+  const count = words[at + InDecision.PermitWords] as number;
+  const copy = new Array<number>(Size.DecisionWords + count);
+  for (let n = 0; n < Size.DecisionWords; n++) copy[n] = words[at + n] as number;
+  for (let n = 0; n < count; n++) copy[Size.DecisionWords + n] = words[permitAt + n] as number;
+  return copy;
+}
+
+/** The decision in the exchange. */
+export function exchangedDecision(engine: Engine, terms: Terms | null): Decision {
+  return new Decision(engine, decisionWords(engine.words, Word.Decision, Word.Permit), terms);
+}
