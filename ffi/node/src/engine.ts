@@ -2,7 +2,7 @@
 import { addon, type EngineLimit, type Seat } from "./addon.js";
 import type { GateConfig } from "./config.js";
 import { CallError, callError, ConfigError, configError } from "./errors.js";
-import { put, Size, Status, Timing, Word } from "./exchange.js";
+import { put, putSmall, Size, Status, Timing, Word } from "./exchange.js";
 import { Identities } from "./identities.js";
 import { callInteger } from "./integers.js";
 import { kindOf, listed, quoted } from "./text.js";
@@ -80,15 +80,20 @@ export class Engine {
       throw new TypeError(`the call must be an object, not ${kindOf(call)}`);
     }
     const { caller, tool, cost, reserve, nowNs, unixNs } = call;
-    const costs = cost === undefined ? 1 : callInteger("cost", cost, "0 to 2^64-1 tokens");
-    const reserves = reserve === undefined ? 0 : callInteger("reserve", reserve, "0 to 2^64-1 units");
     this.identities.write(caller, tool);
     const words = this.words;
     words[Word.Policy] = index;
-    put(words, Word.Cost, costs);
+    putSmall(words, Word.Cost, 1);
+    putSmall(words, Word.Reserve, 0);
+    words[Word.Timing] = Timing.System;
+    // Most calls have none of these.
+    if (cost === undefined && reserve === undefined && nowNs === undefined && unixNs === undefined) {
+      return null;
+    }
+    if (cost !== undefined) put(words, Word.Cost, callInteger("cost", cost, "0 to 2^64-1 tokens"));
+    const reserves = callInteger("reserve", reserve ?? 0, "0 to 2^64-1 units");
     put(words, Word.Reserve, reserves);
     this.writeClock(nowNs, unixNs);
-    if (reserves === 0 && nowNs === undefined) return null;
     return { reserve: reserves, nowNs, unixNs };
   }
 

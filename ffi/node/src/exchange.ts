@@ -91,6 +91,12 @@ export function put(words: Int32Array, at: number, value: number | bigint): void
   }
 }
 
+/** Writes a number of 0 to 2^31-1. */
+export function putSmall(words: Int32Array, at: number, value: number): void {
+  words[at + LOW] = value;
+  words[at + HIGH] = 0;
+}
+
 /** The number of two words, exactly. */
 export function bigintOf(words: ArrayLike<number>, at: number): bigint {
   const low = (words[at + LOW] as number) >>> 0;

@@ -51,8 +51,10 @@ export class Identities {
 
   /** Makes keys of those that were written as text. */
   finish(): void {
+    const { words } = this.#engine;
+    if (words[Word.CallerSize] === 0 && words[Word.ToolSize] === 0) return;
     this.#engine.seat.texts();
-    const status = this.#engine.words[Word.Status] as Status;
+    const status = words[Word.Status] as Status;
     if (status !== Status.Ok) this.#engine.fail(status);
   }
 
