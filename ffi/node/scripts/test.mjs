@@ -1,0 +1,20 @@
+// Runs the tests: all test/**/*.test.mjs, or those that are named.
+
+import { spawnSync } from "node:child_process";
+import { readdirSync } from "node:fs";
+import path from "node:path";
+import process from "node:process";
+import { PACKAGE } from "./build.mjs";
+
+function* testsIn(directory) {
+  for (const entry of readdirSync(directory, { withFileTypes: true })) {
+    const file = path.join(directory, entry.name);
+    if (entry.isDirectory()) yield* testsIn(file);
+    else if (entry.name.endsWith(".test.mjs")) yield file;
+  }
+}
+
+const named = process.argv.slice(2);
+const files = named.length > 0 ? named : [...testsIn(path.join(PACKAGE, "test"))].sort();
+const ran = spawnSync(process.execPath, ["--expose-gc", "--test", ...files], { stdio: "inherit" });
+process.exitCode = ran.status ?? 1;
