@@ -137,10 +137,10 @@ export class Engine {
       const text = "this gate has a quota, which is kept by the calendar, so that nowNs goes with unixNs";
       return new CallError(`unixNs is missing: ${text}`, "unixNs");
     }
-    if (status === Status.MissingCaller || status === Status.MissingTool) {
+    if (policy !== undefined && (status === Status.MissingCaller || status === Status.MissingTool)) {
       const field = status === Status.MissingCaller ? "caller" : "tool";
-      const by = policy === undefined ? "" : `, but a limit of the policy ${quoted(policy)} is kept by ${field}`;
-      return new CallError(`${field} is missing${by}: pass ${field}, 1 or more bytes`, field);
+      const text = `a limit of the policy ${quoted(policy)} is kept by ${field}`;
+      return new CallError(`${field} is missing, but ${text}: pass ${field}, 1 or more bytes`, field);
     }
     const [field, sentence] = addon.errorText(status);
     return callError(field, sentence);

@@ -94,14 +94,14 @@ export class Seeder {
     if ((caller as unknown) instanceof Key) {
       throw new TypeError("caller must be a string or a Uint8Array, which the ledger is asked about");
     }
-    let decision = this.#gate.tryAdmit(policy, asked);
-    for (let round = 0; round < ROUNDS && this.#isWaiting(decision); round++) {
-      const landed = this.#join(asked, decision);
-      if (landed === null) break;
+    for (let round = 0; ; round++) {
+      const beganMs = Date.now();
+      const decision = this.#gate.tryAdmit(policy, asked);
+      if (round === ROUNDS || !this.#isWaiting(decision)) return decision;
+      const landed = this.#join(asked, decision, beganMs);
+      if (landed === null) return decision;
       await landed;
-      decision = this.#gate.tryAdmit(policy, asked);
     }
-    return decision;
   }
 
   /** As `gate.admit`; waits while the caller is loaded. Rejects with Refused. */
@@ -114,7 +114,7 @@ export class Seeder {
   }
 
   /** The caller's load, which this call starts where none is on its way; null where it rests. */
-  #join(call: SeedableCall, decision: Decision): Promise<void> | null {
+  #join(call: SeedableCall, decision: Decision, beganMs: number): Promise<void> | null {
     const caller = call.caller as LoadedIdentity; // a limit that is kept by caller had one
     const identity = Buffer.from(caller as string).toString("latin1");
     const flying = this.#flights.get(identity);
@@ -122,7 +122,7 @@ export class Seeder {
     const restsUntil = this.#resting.get(identity);
     if (restsUntil !== undefined && clockNs(call) < restsUntil) return null;
     const isSystems = call.nowNs === undefined || call.nowNs === null;
-    const endsMs = isSystems ? Date.now() + Number(decision.resetAfterNs / 1_000_000n) : Infinity;
+    const endsMs = isSystems ? beganMs + Number(decision.resetAfterNs / 1_000_000n) : Infinity;
     const flight = this.#fly(identity, caller, call, endsMs).finally(() => this.#flights.delete(identity));
     this.#flights.set(identity, flight);
     return flight;
