@@ -62,9 +62,14 @@ export class Zone {
   }
 }
 
+/** One costs as much memory as a small gate, and a process has few zones. */
+const formats = new Map<string, Intl.DateTimeFormat>();
+
 function formatOf(name: string): Intl.DateTimeFormat | null {
+  const known = formats.get(name);
+  if (known !== undefined) return known;
   try {
-    return new Intl.DateTimeFormat("en-US", {
+    const format = new Intl.DateTimeFormat("en-US", {
       timeZone: name,
       calendar: "iso8601",
       numberingSystem: "latn",
@@ -76,6 +81,8 @@ function formatOf(name: string): Intl.DateTimeFormat | null {
       minute: "numeric",
       second: "numeric",
     });
+    formats.set(name, format);
+    return format;
   } catch {
     return null;
   }
