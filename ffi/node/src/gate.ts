@@ -9,7 +9,7 @@ import { Engine } from "./engine.js";
 import { CallError, ConfigError, Refused } from "./errors.js";
 import { bigintOf, InDecision, put, Size, Status, Word } from "./exchange.js";
 import { type GateHandle, handleOf, seatOf } from "./handle.js";
-import type { Identity } from "./identities.js";
+import { type Identity, isUint8Array } from "./identities.js";
 import { callInteger } from "./integers.js";
 import type { Key } from "./key.js";
 import { ConcurrencyLimit, engineLimit, isLimit, KINDS_TEXT, type Limit, Quota } from "./limits.js";
@@ -408,9 +408,10 @@ function isAbort(error: unknown): boolean {
 }
 
 function checkedSecret(secret: unknown): Uint8Array {
-  if (!(secret instanceof Uint8Array)) {
+  if (!isUint8Array(secret)) {
     throw new TypeError(`secret must be 16 bytes, a Uint8Array, not ${kindOf(secret)}`);
   }
-  if (secret.length === 16) return secret;
+  const copy = new Uint8Array(secret);
+  if (copy.length === 16) return copy;
   throw new ConfigError("secret must be 16 random bytes, not all zero", "secret");
 }

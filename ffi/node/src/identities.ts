@@ -11,17 +11,18 @@ import { DOMAINS, type Domain } from "./vocabulary.js";
 export type Identity = string | Uint8Array | Key;
 
 const encoder = new TextEncoder();
-const isUint8Array = (value: unknown): value is Uint8Array =>
-  ArrayBuffer.isView(value) && byteTag(value) === "Uint8Array";
-const byteTag = (value: unknown): unknown => readTag.call(value);
-const prototype = Object.getPrototypeOf(Uint8Array.prototype) as object;
-/** Of a subclass, too, they tell what it is; no code of its own runs. */
-const readTag = accessor(Symbol.toStringTag);
-const readLength = accessor("length") as () => number;
+const typedArray = Object.getPrototypeOf(Uint8Array.prototype) as object;
+/** The getters of all typed arrays: what a value is and holds, without running code of its own. */
+const readTag = getter(Symbol.toStringTag);
+const readLength = getter("length") as () => number;
 
-function accessor(name: string | symbol): () => unknown {
-  // eslint-disable-next-line @typescript-eslint/unbound-method
-  return Object.getOwnPropertyDescriptor(prototype, name)?.get as () => unknown;
+function getter(name: string | symbol): () => unknown {
+  return Object.getOwnPropertyDescriptor(typedArray, name)?.get as () => unknown;
+}
+
+/** Whether a value is a Uint8Array: also a Buffer, and one of another realm. */
+export function isUint8Array(value: unknown): value is Uint8Array {
+  return ArrayBuffer.isView(value) && readTag.call(value) === "Uint8Array";
 }
 
 export class Identities {
@@ -104,7 +105,8 @@ export class Identities {
   }
 
   #hash(bytes: Uint8Array, domain: Domain): void {
-    this.#engine.seat.key(bytes, DOMAINS.indexOf(domain) + 1);
+    // A copy, since its memory may be shared with another thread.
+    this.#engine.seat.key(new Uint8Array(bytes), DOMAINS.indexOf(domain) + 1);
     const status = this.#engine.words[Word.Status] as Status;
     if (status !== Status.Ok) this.#engine.fail(status);
   }
