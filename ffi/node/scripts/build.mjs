@@ -17,13 +17,13 @@ const LIBRARY = "libcallgate.a";
 /** A fault of the surroundings: its message says what to do. */
 export class BuildError extends Error {}
 
+/** Whether this is callgate's source tree, not a package that is installed somewhere. */
+export const IS_CLONE = path.relative(CLONE, PACKAGE) === path.join("ffi", "node") && existsSync(path.join(CLONE, "ffi", "Cargo.toml"));
+
 /** Where the Rust sources are: in the clone, or in the package. */
 function sources() {
-  for (const root of [path.join(PACKAGE, "source"), CLONE]) {
-    if (existsSync(path.join(root, "ffi", "Cargo.toml")) && existsSync(path.join(root, "include", "callgate.h"))) {
-      return root;
-    }
-  }
+  const root = IS_CLONE ? CLONE : path.join(PACKAGE, "source");
+  if (existsSync(path.join(root, "ffi", "Cargo.toml"))) return root;
   throw new BuildError("the sources of libcallgate are missing: neither is this callgate's source tree, nor does the package carry them");
 }
 

@@ -5,7 +5,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import path from "node:path";
 import process from "node:process";
-import { BuildError, build, PACKAGE } from "./build.mjs";
+import { BuildError, build, IS_CLONE, PACKAGE } from "./build.mjs";
 
 /** Whether an addon loads: tried in a process of its own, which a bad one may end. */
 function loads(file) {
@@ -14,10 +14,9 @@ function loads(file) {
 }
 
 const prebuilt = path.join(PACKAGE, "prebuilds", `${process.platform}-${process.arch}`, "callgate.node");
-const isPackage = existsSync(path.join(PACKAGE, "source"));
 
 // In the clone, `npm run build` builds all there is.
-if (isPackage && !loads(prebuilt)) {
+if (!IS_CLONE && !loads(prebuilt)) {
   try {
     console.log(`callgate: no engine for ${process.platform}-${process.arch} came with it; building one`);
     build();

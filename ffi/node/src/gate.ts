@@ -35,9 +35,9 @@ export interface GateOptions {
    * guarantee, not a cap. Each tool of a limit kept by tool takes the place of a caller, so does
    * each pair. All memory is taken now; it never grows.
    */
-  readonly capacity?: Integer;
+  readonly capacity?: Integer | undefined;
   /** 16 random bytes under which identities are hashed; new ones by default. */
-  readonly secret?: Uint8Array;
+  readonly secret?: Uint8Array | undefined;
 }
 
 const NO_CALL: Call = Object.freeze({});
@@ -163,7 +163,7 @@ export class Gate {
    */
   async run<T>(
     policy: string,
-    call: Call & { readonly signal?: AbortSignal },
+    call: Call & { readonly signal?: AbortSignal | undefined },
     work: (permit: Permit) => T | PromiseLike<T>,
   ): Promise<T> {
     if (typeof work !== "function") throw new TypeError(`work must be a function, not ${kindOf(work)}`);
@@ -187,7 +187,7 @@ export class Gate {
    * where that comes after its lease: its place was taken for lost, and of that limit nothing was
    * changed. `outcome` is "success" by default, `used` 0: `permit.settle` knows more.
    */
-  settle(permit: Permit, settlement: Settlement & { readonly outcome?: Outcome } = {}): Settled {
+  settle(permit: Permit, settlement: Settlement & { readonly outcome?: Outcome | undefined } = {}): Settled {
     if (typeof settlement !== "object" || settlement === null) {
       throw new TypeError(`the settlement must be an object, not ${kindOf(settlement)}`);
     }
@@ -270,7 +270,7 @@ export class Gate {
     limit: string,
     caller: Identity | null | undefined,
     used: Integer,
-    options: Clock & { readonly tool?: Identity | null; readonly scope?: Scope } = NO_CALL,
+    options: Clock & { readonly tool?: Identity | null | undefined; readonly scope?: Scope | undefined } = NO_CALL,
   ): boolean {
     const engine = this.#engine;
     const { tool, scope, nowNs, unixNs } = options;

@@ -13,9 +13,9 @@ const KIND = { off: 1n, rate: 2n, concurrency: 3n, quota: 4n } as const;
 /** Options of a `RateLimit`. */
 export interface RateLimitOptions {
   /** The period, 1 to 2^64-1 ns; "1s" by default. */
-  per?: Duration;
+  per?: Duration | undefined;
   /** What a full bucket holds, 1 or more tokens; `count` by default. */
-  burst?: Integer;
+  burst?: Integer | undefined;
 }
 
 /**
@@ -52,25 +52,25 @@ export interface ConcurrencyLimitOptions {
    * later: 1 ms to 2^61 ns; "2h" by default. Longer than any call takes: one that is settled later
    * is told "lapsed". It can't be reconfigured.
    */
-  lease?: Duration;
+  lease?: Duration | undefined;
   /**
    * So many refusals in a row, with no call settled in between, open the breaker: 0 to 63; 0:
    * refusals never do, the default.
    */
-  rejectTrip?: Integer;
+  rejectTrip?: Integer | undefined;
   /** So many calls in a row that fail open it: 0 to 63; 0: failures never do, the default. */
-  failureTrip?: Integer;
+  failureTrip?: Integer | undefined;
   /**
    * For how long it is open then: at least 1 ms where there is a trip, at most 2^61 ns and 50,000
    * leases.
    */
-  cooldown?: Duration;
+  cooldown?: Duration | undefined;
   /**
    * After the cooldown so many calls at a time probe the way, 0 to 15: one that succeeds closes the
    * breaker, one that fails opens it anew. 0: the breaker is closed after the cooldown, the
    * default.
    */
-  halfOpenProbes?: Integer;
+  halfOpenProbes?: Integer | undefined;
 }
 
 /**
@@ -113,22 +113,22 @@ export class ConcurrencyLimit {
 /** Options of a `Quota`. */
 export interface QuotaOptions {
   /** How long a window is, in whole seconds, 1 to 2^33; "1d" by default. */
-  per?: Duration;
+  per?: Duration | undefined;
   /**
    * An IANA name: windows are the calendar days of that zone, also those of 23 and 25 hours; `per`
    * must be "1d" then.
    */
-  tz?: string | null;
+  tz?: string | null | undefined;
   /**
    * Without `tz`: when one of the windows begins, in seconds since the Unix epoch, -2^63 to 2^63-1.
    * 0, the default: days begin at midnight in UTC.
    */
-  anchorUnixS?: Integer;
+  anchorUnixS?: Integer | undefined;
   /**
    * Calls are refused ("unseeded") until `gate.seed` has told, for the caller and the window, what
    * was used before.
    */
-  mustSeed?: boolean;
+  mustSeed?: boolean | undefined;
 }
 
 /**
@@ -170,6 +170,9 @@ export class Quota {
 
 /** The class of `OFF`. */
 export class Off {
+  /** What tells it apart: without it any object would do for a type checker. */
+  readonly kind = "off";
+
   constructor() {
     Object.freeze(this);
   }

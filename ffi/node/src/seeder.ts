@@ -20,7 +20,7 @@ export type Load = (caller: LoadedIdentity) => Integer | PromiseLike<Integer>;
 
 /** A call whose caller is an identity that the ledger knows: not a Key. */
 export interface SeedableCall extends Omit<Call, "caller"> {
-  readonly caller?: LoadedIdentity | null;
+  readonly caller?: LoadedIdentity | null | undefined;
 }
 
 /** Options of a `Seeder`. */
@@ -30,9 +30,9 @@ export interface SeederOptions {
    * not loaded again for `retryAfter`. "zero": nothing is taken to have been used. Either way
    * `onLoadError` is told, and it is counted in `loadErrors`.
    */
-  readonly onError?: "refuse" | "zero";
+  readonly onError?: "refuse" | "zero" | undefined;
   /** How long a caller is not loaded again after a failure; "5s" by default. */
-  readonly retryAfter?: Duration;
+  readonly retryAfter?: Duration | undefined;
   /** Told of each failure; by default it is a warning of the process. */
   readonly onLoadError?: (error: unknown, caller: LoadedIdentity) => void;
 }
