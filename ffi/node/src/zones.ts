@@ -44,8 +44,8 @@ export class Zone {
   #first(midnightS: number): number {
     const before = midnightS - this.#offsetS(midnightS - DAY_S);
     const after = midnightS - this.#offsetS(midnightS + DAY_S);
-    const shown = [before, after].filter((s) => s + this.#offsetS(s) === midnightS);
-    return shown.length === 0 ? before : Math.min(...shown);
+    const isShown = (s: number): boolean => s + this.#offsetS(s) === midnightS;
+    return isShown(before) || !isShown(after) ? before : after;
   }
 
   /** How far the zone's clocks are ahead of UTC at a second. */

@@ -202,6 +202,7 @@ test("a batch decides one after the other what single calls would", () => {
 
 test("a batch may be asked for while another is written", () => {
   const gate = gateOf({ burst: 10 });
+  gate.tryAdmitMany(new Array(9).fill({ policy: "default", caller: "eve" })); // which leaves memory to use again
   const inner = [];
   const hostile = {
     policy: "default",

@@ -172,6 +172,9 @@ test("functions of the seat survive what only this package could pass them", asy
   const secret = new Uint8Array(16).fill(1);
   const opened = addon.open(["a"], [[2n, 1n, 1n, 1n]], ["p"], [[[0, 1]]], 5, secret, secret, "{}");
   seats.push(opened);
+  for (const [bytes, count] of [[0, 1], [279, 1], [280, 2], [280, 2 ** 32 - 1], [2800, 11]]) {
+    assert.throws(() => opened.admitMany(new ArrayBuffer(bytes), count), /the buffer is too small/);
+  }
   for (let n = 0; n < 20_000; n++) {
     const seat = random.pick(seats);
     const method = random.pick(Object.keys(seat).filter((name) => name !== "memory" && (name !== "close" || n > 15_000)));

@@ -40,6 +40,14 @@ test("a reserve is set aside until the true use is known", () => {
   assert.equal(ask(gate, 0n, { reserve: 11 }).reason, "never");
 });
 
+test("a reserve is not remembered for the next call", () => {
+  const gate = gateOfUnits(10);
+  take(gate, 0n, 4);
+  const next = gate.tryAdmit("default", { caller: "bob" });
+  assert.deepEqual([next.remaining, next.permit.settle()], [10, "ok"]);
+  assert.equal(gate.peek("default", { caller: "bob" })[0].remaining, 10);
+});
+
 for (const [outcome, used, remaining] of [
   ["success", 3, 7],
   ["failure", 3, 7],
@@ -64,6 +72,8 @@ test("a client that goes away pays what was reserved or said", async () => {
   assert.equal(left(gate, 0n), 60);
   await gate.run("default", call, (permit) => permit.used(7));
   assert.equal(left(gate, 0n), 53);
+  await gate.run("default", call, (permit) => permit.used(0));
+  assert.equal(left(gate, 0n), 13, "abandoned, not a success that used nothing");
 });
 
 test("two calls of one user around midnight are charged to their own days", () => {
@@ -267,6 +277,16 @@ test("a seed is of the day in the zone, also where it is the first to ask for th
   assert.equal(gate.seed("tokens", "alice", 10, { nowNs: 0, unixNs: late }), true);
   assert.equal(ask(gate, late).retryAfterNs, SECOND_NS);
   assert.equal(ask(gate, late + SECOND_NS).reason, "unseeded");
+});
+
+test("a seed is of its quota, also where the day of another is set first", () => {
+  const gate = new Gate({
+    limits: { zoned: new Quota(10, { tz: "Asia/Tokyo" }), plain: new Quota(10) },
+    policies: { zoned: [["zoned", "caller"]], plain: [["plain", "caller"]] },
+  });
+  assert.equal(gate.seed("plain", "alice", 4, { nowNs: 0, unixNs: 0 }), true);
+  const peek = (policy) => gate.peek(policy, { caller: "alice", nowNs: 0, unixNs: 0 })[0].remaining;
+  assert.deepEqual(["zoned", "plain"].map(peek), [10, 6]);
 });
 
 test("a seed by scope fills in the state of that scope", () => {
