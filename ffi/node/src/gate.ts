@@ -4,10 +4,10 @@ import { randomBytes } from "node:crypto";
 import { Batch } from "./batch.js";
 import type { BatchCall, Call, Clock, Settlement } from "./call.js";
 import { GateConfig, type Named, type Rule } from "./config.js";
-import { countOf, type Decision, exchangedDecision } from "./decision.js";
+import { type Decision, exchangedDecision } from "./decision.js";
 import { Engine } from "./engine.js";
 import { CallError, ConfigError, Refused } from "./errors.js";
-import { bigintOf, InDecision, put, Size, Status, Word } from "./exchange.js";
+import { put, Status, Word } from "./exchange.js";
 import { type GateHandle, handleOf, seatOf } from "./handle.js";
 import { type Identity, isUint8Array } from "./identities.js";
 import { callInteger } from "./integers.js";
@@ -15,9 +15,9 @@ import type { Key } from "./key.js";
 import { ConcurrencyLimit, engineLimit, isLimit, KINDS_TEXT, type Limit, Quota } from "./limits.js";
 import { END, internalErrorsOf, textOf } from "./metrics.js";
 import { Permit } from "./permit.js";
-import type { DecisionCount, Guards, Report, Stats } from "./reports.js";
+import { type Guards, guardsOf, metricsOf, peeked, type Report, type Stats, statsOf } from "./reports.js";
 import { kindOf } from "./text.js";
-import { type Domain, DOMAINS, type Integer, type Outcome, REASONS, type Scope, type Settled } from "./vocabulary.js";
+import { type Domain, DOMAINS, type Integer, type Outcome, type Scope, type Settled } from "./vocabulary.js";
 
 /** What a gate is made from. */
 export interface GateOptions {
@@ -196,23 +196,7 @@ export class Gate {
 
   /** What each limit of the policy would say to the call, in order. Changes nothing. */
   peek(policy: string, call: Call = NO_CALL): Report[] {
-    const engine = this.#engine;
-    engine.prepare(policy, call);
-    const status = engine.cross(engine.seat.peek);
-    if (status !== Status.Ok) engine.fail(status, policy);
-    const rules = engine.config.policies.get(policy) ?? [];
-    return rules.slice(0, engine.words[Word.Count]).map(([limitName], n) => {
-      const at = Word.Figures + n * Size.DecisionWords;
-      const words = Array.from(engine.words.subarray(at, at + Size.DecisionWords));
-      return {
-        limitName,
-        reason: REASONS[words[InDecision.Reason] as number] ?? null,
-        retryAfterNs: bigintOf(words, InDecision.RetryAfterNs),
-        limit: countOf(words, InDecision.Limit),
-        remaining: countOf(words, InDecision.Remaining),
-        resetAfterNs: bigintOf(words, InDecision.ResetAfterNs),
-      };
-    });
+    return peeked(this.#engine, policy, call);
   }
 
   /**
@@ -296,13 +280,7 @@ export class Gate {
    * Throws CallError where there is no such limit, or it is none of that kind.
    */
   guards(limit: string, clock: Pick<Clock, "nowNs"> = NO_CALL): Guards {
-    const engine = this.#engine;
-    const index = engine.config.indexOf("limit", limit, ConcurrencyLimit);
-    engine.writeClock(clock.nowNs, undefined);
-    engine.words[Word.Index] = index;
-    this.#report(engine.seat.guards);
-    const [inFlight, open, halfOpen, trips, lapsed] = engine.figures(5) as [number, number, number, number, number];
-    return { inFlight, open, halfOpen, trips, lapsed };
+    return guardsOf(this.#engine, limit, clock);
   }
 
   /** The same of all concurrency limits, by name, also of those that are switched off. */
@@ -313,11 +291,7 @@ export class Gate {
 
   /** What the table holds and what was decided: for metrics, since it walks the table. */
   stats(clock: Clock = NO_CALL): Stats {
-    const engine = this.#engine;
-    engine.writeClock(clock.nowNs, clock.unixNs);
-    this.#report(engine.seat.stats);
-    const [slots, live, atRest, claimed, empty] = engine.figures(5) as [number, number, number, number, number];
-    return { slots, live, atRest, claimed, empty, decisions: this.#decisions() };
+    return statsOf(this.#engine, clock);
   }
 
   /**
@@ -325,12 +299,7 @@ export class Gate {
    * `metricsHandler`, and to prom-client by `CallgateCollector` of `callgate/prometheus`.
    */
   metrics(clock: Clock = NO_CALL): string {
-    const engine = this.#engine;
-    engine.writeClock(clock.nowNs, clock.unixNs);
-    let text = "";
-    this.#report(() => {
-      text = engine.seat.metrics() ?? "";
-    });
+    const text = metricsOf(this.#engine, clock);
     return text.slice(0, -END.length) + textOf([internalErrorsOf(this)]);
   }
 
@@ -367,32 +336,6 @@ export class Gate {
   /** As `toString`. */
   [Symbol.for("nodejs.util.inspect.custom")](): string {
     return this.toString();
-  }
-
-  #report(run: () => void): void {
-    const status = this.#engine.cross(run);
-    if (status !== Status.Ok) this.#engine.fail(status);
-  }
-
-  #decisions(): DecisionCount[] {
-    const engine = this.#engine;
-    const found: DecisionCount[] = [];
-    for (const [policy, rules] of engine.config.policies) {
-      engine.words[Word.Index] = engine.policyIndex.get(policy) as number;
-      this.#report(engine.seat.decisions);
-      const [admittedCount, ...refused] = engine.figures(1 + 8 * REASONS.length) as [number, ...number[]];
-      found.push({ policy, limit: null, reason: null, count: admittedCount });
-      const merged = new Map<string, DecisionCount>();
-      refused.forEach((count, n) => {
-        const limit = rules[Math.floor(n / REASONS.length)]?.[0];
-        const reason = REASONS[n % REASONS.length];
-        if (count === 0 || limit === undefined || reason == null) return;
-        const before = merged.get(`${reason} ${limit}`)?.count ?? 0;
-        merged.set(`${reason} ${limit}`, { policy, limit, reason, count: before + count });
-      });
-      found.push(...merged.values());
-    }
-    return found;
   }
 }
 

@@ -1,5 +1,11 @@
 /** What a gate tells about itself. */
-import type { Reason } from "./vocabulary.js";
+import type { Call, Clock } from "./call.js";
+import type { Rule } from "./config.js";
+import { countOf } from "./decision.js";
+import type { Engine } from "./engine.js";
+import { bigintOf, InDecision, Size, Status, Word } from "./exchange.js";
+import { ConcurrencyLimit } from "./limits.js";
+import { REASONS, type Reason } from "./vocabulary.js";
 
 /** What one limit of a policy would say to a call. */
 export interface Report {
@@ -69,4 +75,78 @@ export interface Stats {
   readonly empty: number;
   /** What was decided: the admitted of each policy, and the refused of each limit and reason. */
   readonly decisions: readonly DecisionCount[];
+}
+
+/** Asks the engine for a report. Throws CallError where there is none. */
+function ask(engine: Engine, run: () => void, policy?: string): void {
+  const status = engine.cross(run);
+  if (status !== Status.Ok) engine.fail(status, policy);
+}
+
+/** What each limit of a policy would say to a call. */
+export function peeked(engine: Engine, policy: string, call: Call): Report[] {
+  engine.prepare(policy, call);
+  ask(engine, engine.seat.peek, policy);
+  const rules = engine.config.policies.get(policy) ?? [];
+  return rules.slice(0, engine.words[Word.Count]).map(([limitName], n) => {
+    const at = Word.Figures + n * Size.DecisionWords;
+    const words = Array.from(engine.words.subarray(at, at + Size.DecisionWords));
+    return {
+      limitName,
+      reason: REASONS[words[InDecision.Reason] as number] ?? null,
+      retryAfterNs: bigintOf(words, InDecision.RetryAfterNs),
+      limit: countOf(words, InDecision.Limit),
+      remaining: countOf(words, InDecision.Remaining),
+      resetAfterNs: bigintOf(words, InDecision.ResetAfterNs),
+    };
+  });
+}
+
+type Five = [number, number, number, number, number];
+
+/** What a concurrency limit looks like. */
+export function guardsOf(engine: Engine, limit: string, clock: Pick<Clock, "nowNs">): Guards {
+  const index = engine.config.indexOf("limit", limit, ConcurrencyLimit);
+  engine.writeClock(clock.nowNs, undefined);
+  engine.words[Word.Index] = index;
+  ask(engine, engine.seat.guards);
+  const [inFlight, open, halfOpen, trips, lapsed] = engine.figures(5) as Five;
+  return { inFlight, open, halfOpen, trips, lapsed };
+}
+
+/** What the table holds and what was decided. */
+export function statsOf(engine: Engine, clock: Clock): Stats {
+  engine.writeClock(clock.nowNs, clock.unixNs);
+  ask(engine, engine.seat.stats);
+  const [slots, live, atRest, claimed, empty] = engine.figures(5) as Five;
+  const decisions = [...engine.config.policies].flatMap(([policy, rules], index) => {
+    engine.words[Word.Index] = index;
+    ask(engine, engine.seat.decisions);
+    return countsOf(policy, rules, engine.figures(1 + 8 * REASONS.length));
+  });
+  return { slots, live, atRest, claimed, empty, decisions };
+}
+
+/** What was decided under a policy: how many were admitted, and then by rule and reason refused. */
+function countsOf(policy: string, rules: readonly Rule[], sums: number[]): DecisionCount[] {
+  const [admitted = 0, ...refused] = sums;
+  const merged = new Map<string, DecisionCount>();
+  refused.forEach((count, n) => {
+    const limit = rules[Math.floor(n / REASONS.length)]?.[0];
+    const reason = REASONS[n % REASONS.length];
+    if (count === 0 || limit === undefined || reason == null) return;
+    const before = merged.get(`${reason} ${limit}`)?.count ?? 0;
+    merged.set(`${reason} ${limit}`, { policy, limit, reason, count: before + count });
+  });
+  return [{ policy, limit: null, reason: null, count: admitted }, ...merged.values()];
+}
+
+/** What the engine tells as OpenMetrics text. */
+export function metricsOf(engine: Engine, clock: Clock): string {
+  engine.writeClock(clock.nowNs, clock.unixNs);
+  let text: string | undefined;
+  ask(engine, () => {
+    text = engine.seat.metrics();
+  });
+  return text ?? "";
 }
