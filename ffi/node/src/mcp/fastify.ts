@@ -1,0 +1,119 @@
+/** In front of the routes of fastify. */
+
+import type { IncomingMessage, ServerResponse } from "node:http";
+
+import type { Gate } from "../index.js";
+import { CALLER } from "./callers.js";
+import { within } from "./context.js";
+import { Admission, HttpGuard, type HttpFacts, type HttpOptions } from "./http.js";
+import { nodeFacts, watch } from "./node.js";
+import { BodyTooLarge, ClientGone, readBody, type RequestStream } from "./node-body.js";
+import type { HttpResponse } from "./refusal.js";
+
+/** What is used of fastify's request. */
+export interface FastifyRequest {
+  readonly raw: IncomingMessage;
+  readonly method: string;
+  body?: unknown;
+  query?: unknown;
+}
+
+interface FastifyReply {
+  readonly raw: ServerResponse;
+  code(status: number): FastifyReply;
+  headers(fields: Readonly<Record<string, string>>): FastifyReply;
+  send(body: string): unknown;
+}
+
+type Done = (error?: Error) => void;
+
+interface FastifyInstance {
+  addHook(name: string, hook: (...args: never[]) => unknown): unknown;
+}
+
+/** A plugin for `register`. */
+export type FastifyPlugin = (instance: never, options: unknown, done: Done) => void;
+
+/**
+ * Meters `tools/call` at the routes of the scope in which it is registered, after the hooks
+ * `onRequest`, and `preHandler` hooks that were added before it:
+ *
+ *     app.register(async (scope) => {
+ *       scope.register(fastifyPlugin());
+ *       scope.post("/mcp", (request, reply) => { reply.hijack(); … node(request.raw, reply.raw, request.body) });
+ *     });
+ *
+ * A verified token's `AuthInfo` is taken from `request.raw.auth`, else `request.auth`; the `caller` function
+ * gets fastify's request. It leaves the message that it has counted in `request.body`. Otherwise like
+ * `protectNode`.
+ */
+export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
+  gate?: Gate,
+  options: HttpOptions<Request> = {},
+): FastifyPlugin {
+  const guard = new HttpGuard<Request>(gate, options);
+  const bodies = new WeakMap<object, Buffer>();
+
+  function demandKey(request: Request, reply: FastifyReply, done: Done): void {
+    const identified = guard.authenticate(factsOf(request), request.raw.url ?? "/");
+    if ("status" in identified) return send(reply, identified);
+    if (identified.caller !== undefined) {
+      (request as { [CALLER]?: unknown })[CALLER] = identified.caller;
+      request.raw.url = identified.url;
+      if (typeof request.query === "object") delete (request.query as { key?: unknown } | null)?.key;
+      return within({ caller: identified.caller }, done);
+    }
+    done();
+  }
+
+  /** Before fastify's own parser, which is the less strict one. */
+  function keepBody(request: Request, reply: FastifyReply, payload: RequestStream, done: Done): void {
+    if (request.method !== "POST") return done();
+    readBody(payload, guard.maxBodyBytes, true).then(
+      (body) => {
+        bodies.set(request, body);
+        done();
+      },
+      (error: unknown) => {
+        if (error instanceof BodyTooLarge) send(reply, guard.tooLarge());
+        else if (!(error instanceof ClientGone)) done(error as Error);
+      },
+    );
+  }
+
+  async function admit(request: Request, reply: FastifyReply, done: Done): Promise<void> {
+    const bytes = bodies.get(request);
+    if (bytes === undefined) return done();
+    const facts = factsOf(request);
+    const found = guard.read({ bytes }, facts);
+    if ("status" in found) return send(reply, found);
+    if (found.message !== undefined) request.body = found.message.value;
+    const admission = await guard.admit(found, request, facts);
+    if (admission === undefined) return done();
+    if (!(admission instanceof Admission)) return send(reply, admission);
+    if (reply.raw.destroyed) return admission.end("cancelled");
+    watch(reply.raw, admission);
+    admission.run(done);
+  }
+
+  function plugin(instance: FastifyInstance, _options: unknown, done: Done): void {
+    instance.addHook("onRequest", demandKey);
+    instance.addHook("preParsing", keepBody);
+    instance.addHook("preHandler", (request: Request, reply: FastifyReply, next: Done) => {
+      admit(request, reply, next).catch(next);
+    });
+    done();
+  }
+  // Hooks of a plugin are for its own routes otherwise.
+  return Object.assign(plugin, { [Symbol.for("skip-override")]: true }) as unknown as FastifyPlugin;
+}
+
+function factsOf(request: FastifyRequest): HttpFacts {
+  const { auth, [CALLER]: caller } = request as { auth?: unknown; [CALLER]?: unknown };
+  const raw = request.raw as IncomingMessage & { auth?: unknown };
+  return nodeFacts(raw, raw.auth ?? auth, caller);
+}
+
+function send(reply: FastifyReply, { status, headers, body }: HttpResponse): void {
+  reply.code(status).headers(headers).send(body);
+}
