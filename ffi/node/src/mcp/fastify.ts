@@ -1,6 +1,7 @@
 /** In front of the routes of fastify. */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { Readable } from "node:stream";
 
 import type { Gate } from "../index.js";
 import { CALLER } from "./callers.js";
@@ -26,6 +27,7 @@ interface FastifyReply {
 }
 
 type Done = (error?: Error) => void;
+type PayloadDone = (error?: Error | null, payload?: Readable) => void;
 
 interface FastifyInstance {
   addHook(name: string, hook: (...args: never[]) => unknown): unknown;
@@ -67,12 +69,12 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
   }
 
   /** Before fastify's own parser, which is the less strict one. */
-  function keepBody(request: Request, reply: FastifyReply, payload: RequestStream, done: Done): void {
+  function keepBody(request: Request, reply: FastifyReply, payload: RequestStream, done: PayloadDone): void {
     if (request.method !== "POST") return done();
-    readBody(payload, guard.maxBodyBytes, true).then(
+    readBody(payload, guard.maxBodyBytes, false).then(
       (body) => {
         bodies.set(request, body);
-        done();
+        done(null, Readable.from([body]));
       },
       (error: unknown) => {
         if (error instanceof BodyTooLarge) send(reply, guard.tooLarge());

@@ -26,6 +26,8 @@ export async function readBody(stream: RequestStream, maxBytes: number, isPutBac
     stream.resume();
     throw new BodyTooLarge();
   }
+  // What is never read has not ended, for whoever waits for that.
+  if (declared === "0") return Buffer.alloc(0);
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let length = 0;
