@@ -6,7 +6,7 @@ import { Readable } from "node:stream";
 import type { Gate } from "../index.js";
 import { CALLER } from "./callers.js";
 import { within } from "./context.js";
-import { Admission, HttpGuard, type HttpFacts, type HttpOptions } from "./http.js";
+import { Admission, type Found, HttpGuard, type HttpFacts, type HttpOptions } from "./http.js";
 import { nodeFacts, watch } from "./node.js";
 import { BodyTooLarge, ClientGone, readBody, type RequestStream } from "./node-body.js";
 import type { HttpResponse } from "./refusal.js";
@@ -23,7 +23,7 @@ interface FastifyReply {
   readonly raw: ServerResponse;
   code(status: number): FastifyReply;
   headers(fields: Readonly<Record<string, string>>): FastifyReply;
-  send(body: string): unknown;
+  send(body: Buffer): unknown;
 }
 
 type Done = (error?: Error) => void;
@@ -54,7 +54,7 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
   options: HttpOptions<Request> = {},
 ): FastifyPlugin {
   const guard = new HttpGuard<Request>(gate, options);
-  const bodies = new WeakMap<object, Buffer>();
+  const founds = new WeakMap<object, Found>();
 
   function demandKey(request: Request, reply: FastifyReply, done: Done): void {
     const identified = guard.authenticate(factsOf(request), request.raw.url ?? "/");
@@ -69,12 +69,14 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
   }
 
   /** Before fastify's own parser, which is the less strict one. */
-  function keepBody(request: Request, reply: FastifyReply, payload: RequestStream, done: PayloadDone): void {
+  function read(request: Request, reply: FastifyReply, payload: RequestStream, done: PayloadDone): void {
     if (request.method !== "POST") return done();
     readBody(payload, guard.maxBodyBytes, false).then(
-      (body) => {
-        bodies.set(request, body);
-        done(null, Readable.from([body]));
+      (bytes) => {
+        const found = guard.read({ bytes }, factsOf(request));
+        if ("status" in found) return send(reply, found);
+        founds.set(request, found);
+        done(null, Readable.from([bytes]));
       },
       (error: unknown) => {
         if (error instanceof BodyTooLarge) send(reply, guard.tooLarge());
@@ -84,13 +86,10 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
   }
 
   async function admit(request: Request, reply: FastifyReply, done: Done): Promise<void> {
-    const bytes = bodies.get(request);
-    if (bytes === undefined) return done();
-    const facts = factsOf(request);
-    const found = guard.read({ bytes }, facts);
-    if ("status" in found) return send(reply, found);
+    const found = founds.get(request);
+    if (found === undefined) return done();
     if (found.message !== undefined) request.body = found.message.value;
-    const admission = await guard.admit(found, request, facts);
+    const admission = await guard.admit(found, request, factsOf(request));
     if (admission === undefined) return done();
     if (!(admission instanceof Admission)) return send(reply, admission);
     if (reply.raw.destroyed) return admission.end("cancelled");
@@ -100,7 +99,7 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
 
   function plugin(instance: FastifyInstance, _options: unknown, done: Done): void {
     instance.addHook("onRequest", demandKey);
-    instance.addHook("preParsing", keepBody);
+    instance.addHook("preParsing", read);
     instance.addHook("preHandler", (request: Request, reply: FastifyReply, next: Done) => {
       admit(request, reply, next).catch(next);
     });
@@ -117,5 +116,5 @@ function factsOf(request: FastifyRequest): HttpFacts {
 }
 
 function send(reply: FastifyReply, { status, headers, body }: HttpResponse): void {
-  reply.code(status).headers(headers).send(body);
+  reply.code(status).headers(headers).send(Buffer.from(body));
 }
