@@ -134,6 +134,7 @@ export class Admission<Source = never> {
   readonly #receipt: Receipt;
   readonly #hasId: boolean;
   #reader: ResponseReader | undefined;
+  #isOver = false;
 
   constructor(meter: Meter<Source>, verdict: Verdict, calls: ToolCalls) {
     this.#meter = meter;
@@ -166,14 +167,16 @@ export class Admission<Source = never> {
     }
   }
 
-  /** The response has ended: how depends on its status, where it is complete. The first end counts. */
+  /** The response is complete: how the calls went depends on its status. */
   complete(status: number): void {
     this.#reader?.end();
     this.end(status >= 500 ? "failure" : "success", status);
   }
 
-  /** The request is over. */
+  /** The request is over, on whichever way out comes first; later ones change nothing. */
   end(outcome: Outcome, status?: number): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
     const { hold } = this.#verdict;
     if (this.#reader?.units !== undefined) hold.charge.usage.stateAll(this.#reader.units);
     const settle = () => hold.settle(outcome);
