@@ -33,8 +33,8 @@ interface FastifyInstance {
   addHook(name: string, hook: (...args: never[]) => unknown): unknown;
 }
 
-/** A plugin for `register`. */
-export type FastifyPlugin = (instance: never, options: unknown, done: Done) => void;
+/** A plugin for `register`, of instances of every kind. */
+export type FastifyPlugin = (instance: any, options: unknown, done: Done) => void;
 
 /**
  * Meters `tools/call` at the routes of the scope in which it is registered, after the hooks
@@ -106,7 +106,7 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
     done();
   }
   // Hooks of a plugin are for its own routes otherwise.
-  return Object.assign(plugin, { [Symbol.for("skip-override")]: true }) as unknown as FastifyPlugin;
+  return Object.assign(plugin, { [Symbol.for("skip-override")]: true });
 }
 
 function factsOf(request: FastifyRequest): HttpFacts {

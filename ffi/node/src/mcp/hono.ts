@@ -14,7 +14,8 @@ export interface HonoContext {
   set(name: string, value: unknown): void;
 }
 
-export type HonoMiddleware = (context: never, next: () => Promise<void>) => Promise<Response | void>;
+/** A middleware of Hono, for contexts of every kind. */
+export type HonoMiddleware = (context: any, next: () => Promise<void>) => Promise<Response | void>;
 
 /**
  * Meters `tools/call` at the routes of Hono that it is used for, after their authentication:
@@ -31,7 +32,7 @@ export function honoMiddleware<Context extends HonoContext = HonoContext>(
   options: HttpOptions<Context> = {},
 ): HonoMiddleware {
   const guard = new HttpGuard<Context>(gate, options);
-  return (async (context: Context, next: () => Promise<void>) => {
+  return async (context: Context, next) => {
     const authInfo = context.get("authInfo") ?? context.get("auth");
     const known = (context as { [CALLER]?: unknown })[CALLER];
     const identified = identify(guard, context.req.raw, fetchFacts(context.req.raw, authInfo, known));
@@ -40,7 +41,7 @@ export function honoMiddleware<Context extends HonoContext = HonoContext>(
     context.req.raw = request;
     const meter = () => meterHono(guard, context, next, facts);
     return caller === undefined ? meter() : within({ caller }, meter);
-  }) as unknown as HonoMiddleware;
+  };
 }
 
 async function meterHono<Context extends HonoContext>(
