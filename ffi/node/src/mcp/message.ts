@@ -156,5 +156,6 @@ function refuseRepeatedNames(text: string, at: number, isMetered: boolean): void
 }
 
 function hasRepeated(members: readonly { name: string }[]): boolean {
-  return new Set(members.map(({ name }) => name)).size < members.length;
+  if (members.length > 8) return new Set(members.map(({ name }) => name)).size < members.length;
+  return members.some(({ name }, index) => members.findIndex((other) => other.name === name) < index);
 }

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { echoedId, INVALID_REQUEST, parse, PARSE_ERROR, toolCalls, UnreadableMessage } from "../../dist/mcp/message.js";
+import { elementsAt, membersAt } from "../../dist/mcp/json-text.js";
 import { callMessage } from "./support.mjs";
 
 const callsIn = (body) => toolCalls(parse(typeof body === "string" ? Buffer.from(body, "latin1") : body));
@@ -134,4 +135,27 @@ test("an id beyond what a number holds is echoed as it came", () => {
   assert.equal(callsIn('{"method":"tools/call","id": 9007199254740993 }').requestId, 9007199254740993n);
   assert.equal(callsIn('{"id":-123456789012345678901234567890,"method":"tools/call"}').requestId, -123456789012345678901234567890n);
   assert.equal(callsIn('{"id":1e400,"method":"tools/call"}').requestId, undefined);
+});
+
+test("members and elements are where JSON.parse finds them, whatever is between them", () => {
+  let seed = 7;
+  const below = (count) => (seed = (Math.imul(seed, 1_103_515_245) + 12_345) & 0x7fffffff) % count;
+  const one = (...choices) => choices[below(choices.length)];
+  const space = () => one("", "", " ", "\n\t");
+  const string = () => JSON.stringify(one("a", "b\\", '"', "]}{[", '\\"x', "é", "\\\\", "", ":,"));
+  const list = (count, make) => Array.from({ length: below(count) }, () => make() + space()).join(`,${space()}`);
+  const array = (depth) => `[${space()}${list(4, () => value(depth - 1))}]`;
+  const object = (depth) => `{${space()}${list(5, () => `${string()}${space()}:${space()}${value(depth - 1)}`)}}`;
+  const value = (depth) => {
+    const kind = below(depth > 0 ? 5 : 3);
+    if (kind < 3) return [string(), one("0", "-1", "2.5e3", "1E-2"), one("true", "false", "null")][kind];
+    return kind === 3 ? array(depth) : object(depth);
+  };
+  for (let n = 0; n < 20_000; n += 1) {
+    const text = object(3);
+    const found = membersAt(text, 0).map(({ name, start, end }) => [name, JSON.parse(text.slice(start, end))]);
+    assert.deepEqual(Object.fromEntries(found), JSON.parse(text), text);
+    const elements = array(3);
+    assert.equal(elementsAt(elements, 0).length, JSON.parse(elements).length, elements);
+  }
 });
