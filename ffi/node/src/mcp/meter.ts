@@ -14,6 +14,9 @@ import { usagesWith } from "./usage.js";
 
 const LOG_INTERVAL_MS = 60_000;
 
+/** When failures are logged again. By gate: servers without sessions make a meter for each request. */
+const nextLogMs = new WeakMap<Gate, number>();
+
 /** The answer for one message, and the charge to settle when the call is over. */
 export interface Verdict {
   readonly hold: Hold;
@@ -40,8 +43,6 @@ export class Meter<Source = never> {
   readonly #resolver: CallerResolver;
   readonly #chooser: PolicyChooser;
   readonly #withQuota: ReadonlySet<string>;
-  #internalErrors = 0;
-  #nextLogMs = 0;
 
   /** `gate` is by default the process's gate from the environment. Throws a `ConfigError` or `TypeError`
    * that names the option. */
@@ -62,21 +63,12 @@ export class Meter<Source = never> {
     this.#reserve = BigInt(reserve);
     this.#resolver = new CallerResolver(this.gate, options.caller);
     this.#chooser = new PolicyChooser(this.gate, options);
-    this.#withQuota = new Set(
-      [...this.gate.policies.keys()].filter((policy) =>
-        [...this.policyLimits(policy).values()].some((limit) => limit instanceof Quota),
-      ),
-    );
+    this.#withQuota = withQuota(this.gate);
   }
 
   /** The metered methods: `tools/call`, and those with a policy of their own. */
   get methods(): ReadonlySet<string> {
     return this.#chooser.methods;
-  }
-
-  /** How often the limiter itself has failed here. */
-  get internalErrors(): number {
-    return this.#internalErrors;
   }
 
   /** Charges one message of these entries, all of them or none. Never rejects. `spentNs` is time of
@@ -215,18 +207,26 @@ export class Meter<Source = never> {
   }
 
   #countError(error: unknown): void {
-    this.#internalErrors += 1;
     this.gate.countInternalError();
     const nowMs = performance.now();
-    if (nowMs < this.#nextLogMs) return;
-    this.#nextLogMs = nowMs + LOG_INTERVAL_MS;
+    if (nowMs < (nextLogMs.get(this.gate) ?? 0)) return;
+    nextLogMs.set(this.gate, nowMs + LOG_INTERVAL_MS);
     // The type and the place, not the message: messages quote values, and values may be identities.
     const name = error instanceof Error ? error.constructor.name : typeof error;
     const place = (error instanceof Error && /^ +at (.+)$/m.exec(error.stack ?? "")?.[1]) || "unknown";
     const answer = this.#options.onError === "refuse" ? "refused" : "admitted";
     logger.error(
       `the call limiter failed (${name} at ${place}); the call is ${answer}; ` +
-        `${this.#internalErrors} failures so far`,
+        `${this.gate.internalErrors} failures so far`,
     );
   }
+}
+
+/** The policies that have a quota. */
+function withQuota({ limits, policies }: Gate): Set<string> {
+  const found = new Set<string>();
+  for (const [policy, rules] of policies) {
+    if (rules.some(([name]) => limits.get(name) instanceof Quota)) found.add(policy);
+  }
+  return found;
 }

@@ -49,8 +49,8 @@ export interface MeterOptions<Source = unknown> extends Choices {
   /** The key of a result's `_meta` under which it says how many units were used, such as
    * `"callgate/used"`. That is taken in place of what the tool reported. */
   readonly usageMeta?: string;
-  /** What an internal error does to the call: `"admit"` (the default) or `"refuse"`. It is counted in
-   * `internalErrors` either way. */
+  /** What an internal error does to the call: `"admit"` (the default) or `"refuse"`. It is counted in the
+   * gate's `internalErrors` either way. */
   readonly onError?: "admit" | "refuse";
   /** Answers the time in ns, for tests; by default the engine's own clock. */
   readonly clock?: Clock;

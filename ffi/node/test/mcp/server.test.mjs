@@ -190,6 +190,13 @@ for (const sdk of SDKS) {
     assert.deepEqual([gate.internalErrors, refusing.ran], [2, []]);
   });
 
+  test(`${sdk}.x: servers that are made for each request log failures once in a while all the same`, options, async (t) => {
+    const log = noteLog(t, logger);
+    const gate = broken(makeGate());
+    for (let n = 0; n < 3; n += 1) await (await start(t, sdk, gate)).call("work");
+    assert.equal(log.error.length, 1);
+  });
+
   test(`${sdk}.x: each decision is observed once`, options, async (t) => {
     const seen = [];
     const tools = await start(t, sdk, makeGate(), { observe: (each) => seen.push(each) });
