@@ -23,7 +23,7 @@ export interface Context {
   readonly usages: readonly Usage[];
   /** What the present request has paid for. */
   readonly receipts: readonly Receipt[];
-  /** Whom the API key of the present request stands for. */
+  /** Who makes the present request, as an API key or somebody's own authentication says. */
   readonly caller: Caller | undefined;
   readonly running: Running | undefined;
 }
@@ -35,8 +35,8 @@ export function currentContext(): Context {
   return storage.getStore() ?? outside;
 }
 
-/** Whom the API key of the present request stands for: for tools that want to know. Undefined without
- * one, and outside of requests. */
+/** Whom the API key of the present request stands for, or whom your own authentication has put under
+ * `CALLER`: for tools that want to know. Undefined without either, and outside of requests. */
 export function currentCaller(): Caller | undefined {
   return currentContext().caller;
 }

@@ -69,9 +69,12 @@ export class HttpGuard<Source = never> {
     this.#keys = apiKeys === "env" ? APIKeys.fromEnv() : (apiKeys ?? undefined);
   }
 
-  /** What to answer without a known API key, else whom it stands for, and the URL without the key. */
+  /** What to answer without a known API key, else whom it stands for, and the URL without the key. Where
+   * none is demanded, the caller is whom somebody else has verified. */
   authenticate(facts: RequestFacts, url: string): HttpResponse | { caller: Caller | undefined; url: string } {
-    if (this.#keys === undefined) return { caller: undefined, url };
+    if (this.#keys === undefined) {
+      return { caller: facts.caller instanceof Caller ? facts.caller : undefined, url };
+    }
     const inQuery = withoutKey(url);
     const caller = authenticated(this.#keys, facts, inQuery.key);
     return caller instanceof Caller ? { caller, url: inQuery.url } : caller;

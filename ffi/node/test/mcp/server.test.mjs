@@ -15,7 +15,7 @@ import { InMemoryTransport as InMemory2, Server as Server2 } from "@modelcontext
 import { z } from "zod";
 
 import { ConfigError, Gate, OFF, Quota, RateLimit, Seeder } from "../../dist/index.js";
-import { logger, protectServer, reportUsage, usage } from "../../dist/mcp/index.js";
+import { CALLER, Caller, currentCaller, logger, protectServer, reportUsage, usage } from "../../dist/mcp/index.js";
 import { makeServer, serve, SERVERS } from "./servers.mjs";
 import {
   begin, broken, charged, drain, guardedGate, inFlight, makeClock, makeGate, noteLog, noting, options, until,
@@ -316,6 +316,18 @@ for (const name of SERVERS) {
     for (let n = 0; n < 5; n += 1) statuses.push((await served.post(served.message())).status);
     assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
     assert.deepEqual([served.ran.length, charged(gate, clock)], [3, 3]);
+  });
+
+  test(`${name}: whom the server's own authentication has marked is the caller, inside too`, options, async (t) => {
+    const [outer, innerGate, clock] = [makeGate(), makeGate(), makeClock()];
+    const seen = [];
+    const inner = (server) => protectServer(server, innerGate, { clock });
+    const work = () => void seen.push(currentCaller().identity);
+    const mark = (request) => (request[CALLER] = new Caller("authenticated", "ann"));
+    const served = await serve(t, name, outer, { clock }, { inner, work, mark });
+    assert.equal((await served.post(served.message())).status, 200);
+    assert.deepEqual(seen, ["ann"]);
+    for (const gate of [outer, innerGate]) assert.equal(charged(gate, clock, "authenticated", "ann"), 1);
   });
 
   test(`${name}: behind a middleware on another gate it is charged at both`, options, async (t) => {
