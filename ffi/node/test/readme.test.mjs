@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 import * as callgate from "callgate";
+import * as mcp from "callgate/mcp";
 
 const TEXT = readFileSync(new URL("../README.md", import.meta.url), "utf8");
 
@@ -26,3 +27,21 @@ test("the refusal that the README quotes is the one that is thrown", () => {
   const quoted = /\/\/ (refused by .*)$/m.exec(TEXT)[1];
   assert.throws(admit, { message: quoted });
 });
+
+for (const [which, path] of [["package's", "../README.md"], ["project's", "../../../README.md"]]) {
+  test(`the ${which} README protects a handler as it is written`, async () => {
+    const text = readFileSync(new URL(path, import.meta.url), "utf8");
+    const [, program] = /```js\nimport { protect } from "callgate\/mcp";\n([\s\S]*?)```/.exec(text);
+    const name = /^const (\w+) =/m.exec(program)[1];
+    const answered = [];
+    const createMcpHandler = (make) => async () => (answered.push(make()), new Response("{}"));
+    const protectIt = new Function("protect", "createMcpHandler", "makeServer", `${program}; return ${name};`);
+    const handler = protectIt(mcp.protect, createMcpHandler, () => "server");
+    const call = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "echo", arguments: {} } };
+    const body = JSON.stringify(call);
+    const request = () => new Request("http://localhost/mcp", { method: "POST", headers: { "content-type": "application/json" }, body });
+    const handle = handler.fetch ?? handler;
+    assert.equal((await handle(request())).status, 200);
+    assert.deepEqual(answered, ["server"]);
+  });
+}
