@@ -8,21 +8,33 @@ import (
 	"strings"
 )
 
-// readBody gives the whole body, however it is chunked, and never holds more than maxBytes of it; the
-// error is an *http.MaxBytesError where it is, or says it is, larger.
-func readBody(w http.ResponseWriter, r *http.Request, maxBytes int64) ([]byte, error) {
-	if r.ContentLength > maxBytes {
-		return nil, &http.MaxBytesError{Limit: maxBytes}
-	}
+var errTooLarge = errors.New("the body is larger than the bound")
+
+// readBody gives the whole body, however it is chunked, and never holds more than maxBytes and one byte
+// of it. The error is errTooLarge where it is, or says it is, larger.
+func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	if r.Body == nil {
 		return nil, nil
 	}
-	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
+	if r.ContentLength > maxBytes {
+		return nil, errTooLarge
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBytes+1))
+	if err == nil && int64(len(body)) > maxBytes {
+		err = errTooLarge
+	}
+	return body, err
 }
 
-func isTooLarge(err error) bool {
-	var tooLarge *http.MaxBytesError
-	return errors.As(err, &tooLarge)
+// discardRest reads on in a body that is too large, as much as there may be in one that isn't: a client
+// that is still sending when its connection is closed would not get to see the answer.
+func discardRest(r *http.Request, maxBytes int64) {
+	isUnsent := r.Header.Get("Expect") != ""
+	if isUnsent || r.ContentLength > 2*maxBytes {
+		return
+	}
+	// What fails here fails the connection, which has no more to lose than its answer.
+	_, _ = io.CopyN(io.Discard, r.Body, maxBytes)
 }
 
 // replayed is a body already read, for the handler to read again.

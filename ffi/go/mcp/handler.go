@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -42,9 +43,9 @@ func (h *Handler) meterRequest(w http.ResponseWriter, r *http.Request) {
 		h.pass(w, r, known)
 		return
 	}
-	body, err := readBody(w, r, h.maxBytes)
+	body, err := readBody(r, h.maxBytes)
 	if err != nil {
-		unread(err, h.maxBytes).ServeHTTP(w, r)
+		h.unread(r, err).ServeHTTP(w, r)
 		return
 	}
 	started := time.Now()
@@ -140,13 +141,14 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, known *note, v *ve
 }
 
 // unread is the answer to a body that could not be read to its end.
-func unread(err error, maxBytes int64) *response {
-	if isTooLarge(err) {
-		return errorResponse(http.StatusRequestEntityTooLarge, nil, &JSONRPCError{
-			Code: invalidRequest, Message: fmt.Sprintf("Invalid request: the body is larger than %d bytes", maxBytes)})
+func (h *Handler) unread(r *http.Request, err error) *response {
+	if !errors.Is(err, errTooLarge) {
+		return errorResponse(http.StatusBadRequest, nil, &JSONRPCError{
+			Code: parseError, Message: "Parse error: the body could not be read to its end"})
 	}
-	return errorResponse(http.StatusBadRequest, nil, &JSONRPCError{
-		Code: parseError, Message: "Parse error: the body could not be read to its end"})
+	discardRest(r, h.maxBytes)
+	return errorResponse(http.StatusRequestEntityTooLarge, nil, &JSONRPCError{
+		Code: invalidRequest, Message: fmt.Sprintf("Invalid request: the body is larger than %d bytes", h.maxBytes)})
 }
 
 func unsupportedCoding() *response {

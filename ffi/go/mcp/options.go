@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"context"
 	"log/slog"
 
 	"callgate.dev/callgate"
@@ -26,12 +25,6 @@ const (
 	// RefuseWithResult answers with a tool result of isError, whose text a model reads.
 	RefuseWithResult
 )
-
-// Seeder decides calls under a quota of MustSeed, and tells it what a ledger knows of a caller when that
-// caller first calls.
-type Seeder interface {
-	TryAdmit(ctx context.Context, d *callgate.Decision, policy string, call *callgate.Call) error
-}
 
 // MeterOptions are what every middleware takes, whatever it stands in front of. The zero value is right
 // for a gate of [GateFromEnv].
@@ -58,7 +51,7 @@ type MeterOptions struct {
 	Reserve uint64
 	// Seeder asks a ledger what a caller has used, when a quota of MustSeed wants to know; it is one
 	// on the same gate. Not for callers that are given as a Key.
-	Seeder Seeder
+	Seeder *callgate.Seeder
 	// UsageMeta is the key of a result's _meta under which it says how many units were used, such as
 	// "callgate/used". That is taken in place of what the tool reported.
 	UsageMeta string
