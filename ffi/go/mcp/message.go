@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -62,109 +63,123 @@ func readCalls(body []byte, methods map[string]bool) (*toolCalls, *unreadableMes
 	if !json.Valid(body) {
 		return nil, &unreadableMessage{parseError, "Parse error: the body is not valid JSON"}
 	}
-	texts, isBatch := split(body)
 	calls := &toolCalls{}
-	for _, text := range texts {
-		entry, id, err := readEntry(text, methods)
-		if err != nil {
-			return nil, err
-		}
-		if entry == nil {
-			continue
-		}
-		calls.entries = append(calls.entries, *entry)
-		if !isBatch {
-			calls.id = echoedID(id)
-		}
+	var unreadable *unreadableMessage
+	body = bytes.TrimSpace(body)
+	if body[0] == '[' {
+		elements(body, func(message []byte) bool {
+			_, unreadable = calls.read(message, methods)
+			return unreadable == nil
+		})
+	} else {
+		calls.id, unreadable = calls.read(body, methods)
 	}
-	if len(calls.entries) == 0 {
-		return nil, nil
+	if unreadable != nil || len(calls.entries) == 0 {
+		return nil, unreadable
 	}
 	return calls, nil
 }
 
-// split gives the messages of a valid JSON text.
-func split(body []byte) (messages []json.RawMessage, isBatch bool) {
-	body = bytes.TrimSpace(body)
-	if body[0] == '[' && json.Unmarshal(body, &messages) == nil {
-		return messages, true
-	}
-	return []json.RawMessage{body}, false
-}
-
-// readEntry gives the metered entry in a message, and the message's id; no entry where it calls none
-// of methods.
-func readEntry(text json.RawMessage, methods map[string]bool) (*Entry, json.RawMessage, *unreadableMessage) {
-	message, err := readObject(text, "message", "jsonrpc", "id", "method", "params", "result", "error")
-	if message == nil || err != nil {
-		return nil, nil, err
-	}
-	method, ok := textOf(message["method"])
-	if !ok || !methods[method] {
-		return nil, nil, nil
-	}
-	entry := &Entry{Method: method}
-	params, err := readObject(message["params"], "parameters", "name", "inputResponses")
-	if err != nil {
-		return nil, nil, err
-	}
-	if method == MeteredMethod {
-		entry.Tool, _ = textOf(params["name"])
-		responses := params["inputResponses"]
-		entry.IsContinuation = responses != nil && !bytes.Equal(responses, []byte("null"))
-	}
-	return entry, message["id"], nil
-}
-
-// readObject gives the members of a JSON object by name, and nil for any other value. A name that is
-// there twice is an error, however it is spelled, and so is one of names in other capitals: readers
-// disagree on which value counts.
-func readObject(text json.RawMessage, what string, names ...string) (map[string]json.RawMessage, *unreadableMessage) {
-	if len(text) == 0 || text[0] != '{' {
+// read takes in one message; its answer is the message's id, as far as it can be echoed.
+func (c *toolCalls) read(message []byte, methods map[string]bool) (json.RawMessage, *unreadableMessage) {
+	if message[0] != '{' {
 		return nil, nil
 	}
-	members := map[string]json.RawMessage{}
-	seen := map[string]bool{}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	// The text is known to be valid, so nothing can fail on the way.
-	_, _ = decoder.Token()
-	for decoder.More() {
-		token, _ := decoder.Token()
-		name, _ := token.(string)
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, &unreadableMessage{parseError, "Parse error: the body is not valid JSON"}
-		}
-		if seen[folded(name)] {
-			return nil, &unreadableMessage{invalidRequest, "Invalid request: a name occurs twice in the " + what}
-		}
-		seen[folded(name)] = true
-		members[name] = value
+	found, unreadable := membersOf(message, "message", "id", "params", "method", "jsonrpc", "result", "error")
+	if unreadable != nil {
+		return nil, unreadable
 	}
-	for _, name := range names {
-		if _, ok := members[name]; !ok && seen[folded(name)] {
-			return nil, &unreadableMessage{invalidRequest, fmt.Sprintf(
-				"Invalid request: the name %q in the %s is spelled in other capitals", name, what)}
+	id, params := found[0], found[1]
+	method, ok := textOf(found[2])
+	if !ok || !methods[method] {
+		return nil, nil
+	}
+	entry := Entry{Method: method}
+	if len(params) > 0 && params[0] == '{' {
+		if unreadable := entry.read(params); unreadable != nil {
+			return nil, unreadable
 		}
 	}
-	return members, nil
+	c.entries = append(c.entries, entry)
+	return echoedID(id), nil
+}
+
+func (e *Entry) read(params []byte) *unreadableMessage {
+	found, unreadable := membersOf(params, "parameters", "name", "inputResponses")
+	if unreadable == nil && e.Method == MeteredMethod {
+		e.Tool, _ = textOf(found[0])
+		e.IsContinuation = found[1] != nil && found[1][0] != 'n' // no null
+	}
+	return unreadable
+}
+
+// membersOf gives, in the order of names, those members of an object that have them. A name that is
+// there twice is an error, in whatever capitals, and so is one of names in other capitals: readers
+// disagree on which value counts.
+func membersOf(object []byte, what string, names ...string) ([][]byte, *unreadableMessage) {
+	found := make([][]byte, len(names))
+	var seen nameSet
+	var unreadable *unreadableMessage
+	members(object, func(spelled, value []byte) bool {
+		name, _ := textOf(spelled)
+		if !seen.add(folded(name)) {
+			unreadable = &unreadableMessage{invalidRequest, "Invalid request: a name occurs twice in the " + what}
+			return false
+		}
+		for n, known := range names {
+			switch {
+			case name == known:
+				found[n] = value
+			case strings.EqualFold(name, known):
+				unreadable = &unreadableMessage{invalidRequest, fmt.Sprintf(
+					"Invalid request: the name %q in the %s is spelled in other capitals", known, what)}
+			}
+		}
+		return unreadable == nil
+	})
+	return found, unreadable
 }
 
 // folded is one spelling for all that a reader might match with name whatever its capitals. Both steps
 // are needed: U+017F is an S in capitals only, and U+212A a K in small letters only.
-func folded(name string) string { return strings.ToLower(strings.ToUpper(name)) }
-
-// textOf is the value of a JSON string, and false for anything else.
-func textOf(text json.RawMessage) (value string, ok bool) {
-	if len(text) == 0 || text[0] != '"' {
-		return "", false
+func folded(name string) string {
+	for n := range len(name) {
+		if c := name[n]; c >= utf8.RuneSelf || c >= 'A' && c <= 'Z' {
+			return strings.ToLower(strings.ToUpper(name))
+		}
 	}
-	return value, json.Unmarshal(text, &value) == nil
+	return name
+}
+
+// nameSet is cheap for the few names that objects have, and still good for many.
+type nameSet struct {
+	few  []string
+	many map[string]bool
+}
+
+const fewNames = 16
+
+// add tells whether the name is new.
+func (s *nameSet) add(name string) bool {
+	if s.many == nil && len(s.few) < fewNames {
+		isNew := !slices.Contains(s.few, name)
+		s.few = append(s.few, name)
+		return isNew
+	}
+	if s.many == nil {
+		s.many = map[string]bool{}
+		for _, known := range s.few {
+			s.many[known] = true
+		}
+	}
+	isNew := !s.many[name]
+	s.many[name] = true
+	return isNew
 }
 
 // echoedID is an id if JSON-RPC can carry it, with its type: 7 and "7" are two different ids. Else it
 // is nil.
-func echoedID(id json.RawMessage) json.RawMessage {
+func echoedID(id []byte) json.RawMessage {
 	if len(id) == 0 {
 		return nil
 	}

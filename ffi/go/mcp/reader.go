@@ -66,21 +66,30 @@ func (r *responseReader) end() (uint64, bool) {
 
 // take reads one message or batch. A result of which nobody can tell what it states states nothing.
 func (r *responseReader) take(text []byte) {
-	if !bytes.Contains(text, []byte("_meta")) {
+	if !bytes.Contains(text, []byte("_meta")) || !json.Valid(text) {
 		return
 	}
-	messages, _ := split(text)
-	for _, message := range messages {
-		var answer struct {
-			Result struct {
-				Meta map[string]json.RawMessage `json:"_meta"`
-			} `json:"result"`
-		}
-		if json.Unmarshal(message, &answer) != nil {
-			continue
-		}
-		if units, ok := unitsIn(string(answer.Result.Meta[r.key])); ok {
-			r.units, r.isStated = add(r.units, units), true
-		}
+	text = bytes.TrimSpace(text)
+	if text[0] != '[' {
+		r.takeOne(text)
+		return
+	}
+	elements(text, func(message []byte) bool {
+		r.takeOne(message)
+		return true
+	})
+}
+
+func (r *responseReader) takeOne(message []byte) {
+	var answer struct {
+		Result struct {
+			Meta map[string]json.RawMessage `json:"_meta"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(message, &answer) != nil {
+		return
+	}
+	if units, ok := unitsIn(string(answer.Result.Meta[r.key])); ok {
+		r.units, r.isStated = add(r.units, units), true
 	}
 }
