@@ -149,10 +149,10 @@ func TestTheRateLimitFieldsNameTheLimitAndTheWholePolicy(t *testing.T) {
 func TestAWindowOfAnySizeIsToldWithoutOverflow(t *testing.T) {
 	const most = 1 << 61
 	for limit, want := range map[callgate.RateLimit]uint64{
-		{Count: 1, Per: time.Hour, Burst: 20}:                     72_000,
-		{Count: 1, Per: most, Burst: 1}:                           most/1_000_000_000 + 1,
-		{Count: 1 << 60, Per: most, Burst: 1 << 60}:               most/1_000_000_000 + 1,
-		{Count: 1, Per: 1, Burst: 1}:                              1,
+		{Count: 1, Per: time.Hour, Burst: 20}:                      72_000,
+		{Count: 1, Per: most, Burst: 1}:                            most/1_000_000_000 + 1,
+		{Count: 1 << 60, Per: most, Burst: 1 << 60}:                most/1_000_000_000 + 1,
+		{Count: 1, Per: 1, Burst: 1}:                               1,
 		{Count: 1<<64 - 1, Per: time.Nanosecond, Burst: 1<<64 - 1}: 1,
 	} {
 		equal(t, "window", windowS(limit), want)

@@ -12,8 +12,7 @@ type responseWatch struct {
 	http.ResponseWriter
 	reader *responseReader
 	// status is 0 until a response starts.
-	status    int
-	hasBroken bool
+	status int
 }
 
 func newResponseWatch(w http.ResponseWriter, usageMeta string) *responseWatch {
@@ -52,18 +51,17 @@ func (w *responseWatch) Write(part []byte) (int, error) {
 		w.reader.start(w.Header())
 	}
 	w.reader.feed(part)
-	n, err := w.ResponseWriter.Write(part)
-	w.hasBroken = w.hasBroken || err != nil
-	return n, err
+	return w.ResponseWriter.Write(part)
 }
 
 // units is what the results in the response say they have used.
 func (w *responseWatch) units() (uint64, bool) { return w.reader.end() }
 
-// outcome is what became of the call. A handler that writes nothing has net/http answer 200.
+// outcome is what became of the call, by the context of the request, which the server ends with the
+// connection. A handler that writes nothing has net/http answer 200.
 func (w *responseWatch) outcome(ctx context.Context, hasReturned bool) callgate.Outcome {
 	switch {
-	case w.hasBroken || ctx.Err() != nil:
+	case ctx.Err() != nil:
 		return callgate.Abandoned
 	case !hasReturned || w.status >= 500:
 		return callgate.Failure

@@ -1,0 +1,339 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"callgate.dev/callgate"
+)
+
+func TestEverythingButToolCallsPassesADrainedGate(t *testing.T) {
+	m := meter(t, nil, Options{})
+	m.drain(Anonymous, "")
+	passing := []string{}
+	for _, method := range []string{"initialize", "ping", "tools/list", "resources/read", "server/discover",
+		"subscriptions/listen", "notifications/initialized", "notifications/cancelled"} {
+		passing = append(passing, fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method))
+	}
+	passing = append(passing, `{"jsonrpc":"2.0","id":1,"result":{}}`, "[]", "null")
+	for _, body := range passing {
+		equal(t, body, m.post(body).Code, 200)
+	}
+	equal(t, "bodies", m.app.bodies, passing)
+	for _, method := range []string{"GET", "DELETE", "OPTIONS", "HEAD", "PUT"} {
+		r := postRequest(call("work"))
+		r.Method = method
+		equal(t, method, m.send(r).Code, 200)
+	}
+	post := postRequest(call("work"))
+	post.Method = "post"
+	equal(t, "however it is spelled", m.send(post).Code, 429)
+}
+
+func TestAnAdmittedCallReachesTheServerByteForByte(t *testing.T) {
+	m := meter(t, nil, Options{})
+	body := " \r\n" + call("work") + "\n "
+	m.post(body, "X-Other", "kept")
+	equal(t, "body", m.app.bodies, []string{body})
+	equal(t, "header", m.app.requests[0].Header.Get("X-Other"), "kept")
+}
+
+func TestAChunkedBodyIsCountedAndArrivesWhole(t *testing.T) {
+	m := meter(t, nil, Options{})
+	m.app.answer = nil
+	r := postRequest("")
+	r.Body = io.NopCloser(iotest.OneByteReader(strings.NewReader(call("work"))))
+	r.ContentLength = -1
+	equal(t, "status", m.send(r).Code, 200)
+	equal(t, "body", m.app.bodies, []string{call("work")})
+	equal(t, "charged", m.charged(Anonymous, ""), uint64(1))
+}
+
+func TestADrainedGateRefusesBeforeTheServerSeesTheCall(t *testing.T) {
+	m := meter(t, nil, Options{})
+	m.drain(Anonymous, "")
+	answer := m.post(callWith("work", `"x"`, ""))
+	equal(t, "status", answer.Code, 429)
+	equal(t, "id", string(answer.json().ID), `"x"`)
+	equal(t, "retry-after", answer.Header().Get("Retry-After"), "3600")
+	equal(t, "ratelimit", answer.Header().Get("RateLimit"), `"anonymous";r=0;t=3600`)
+	equal(t, "ratelimit-policy", answer.Header().Get("RateLimit-Policy"), `"anonymous";q=3;w=10800`)
+	equal(t, "ran", m.app.ran(), 0)
+	m.clock.advance(time.Hour)
+	equal(t, "at the very instant", m.post(call("work")).Code, 200)
+	other := meter(t, nil, Options{ErrorCode: -32099})
+	other.drain(Anonymous, "")
+	equal(t, "code", other.post(call("work")).json().Error.Code, -32099)
+}
+
+func TestABatchIsChargedInFullOrNotAtAll(t *testing.T) {
+	m := meter(t, nil, Options{})
+	two := batch(repeat(2, call("work"))...)
+	equal(t, "statuses", m.statuses(two, two, call("work"), call("work")), []int{200, 429, 200, 429})
+	large := m.post(batch(repeat(25, call("work"))...))
+	equal(t, "reason", large.json().Error.Data.Reason, "never")
+	equal(t, "retry-after", large.Header().Get("Retry-After"), "")
+	if strings.Contains(large.Body.String(), `"id"`) {
+		t.Error("a batch has an id")
+	}
+	equal(t, "ran", m.app.ran(), 2)
+}
+
+func TestALargerBodyIsRefusedWith413(t *testing.T) {
+	body := call("work")
+	m := meter(t, nil, Options{MaxBodyBytes: int64(len(body))})
+	equal(t, "exactly the bound", m.post(body).Code, 200)
+	answer := m.post(body + " ")
+	equal(t, "one more", answer.Code, 413)
+	equal(t, "body", answer.Body.String(), fmt.Sprintf(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`+
+		`"message":"Invalid request: the body is larger than %d bytes"}}`, len(body)))
+	unread := iotest.ErrReader(io.ErrUnexpectedEOF)
+	declared := postRequest("", "Expect", "100-continue")
+	declared.Body, declared.ContentLength = io.NopCloser(unread), int64(len(body))+1
+	equal(t, "says it is larger", m.send(declared).Code, 413)
+	endless := postRequest("")
+	endless.Body, endless.ContentLength = io.NopCloser(zeros{}), -1
+	equal(t, "endless", m.send(endless).Code, 413)
+	equal(t, "ran", m.app.ran(), 1)
+	equal(t, "charged", m.charged(Anonymous, ""), uint64(1))
+}
+
+// zeros never ends.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestAClientThatLeavesWhileSendingIsNotCharged(t *testing.T) {
+	m := meter(t, nil, Options{})
+	r := postRequest("")
+	r.Body = io.NopCloser(io.MultiReader(strings.NewReader(call("work")), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	equal(t, "status", m.send(r).Code, 400)
+	equal(t, "ran", m.app.ran(), 0)
+	equal(t, "live", m.live(), uint64(0))
+}
+
+func TestAnEncodedBodyIsRefusedSinceNobodyCanSayWhatRuns(t *testing.T) {
+	m := meter(t, nil, Options{})
+	for _, coding := range []string{"gzip", "br", "GZIP", "identity, gzip", "x"} {
+		answer := m.post(call("work"), "Content-Encoding", coding)
+		equal(t, coding, answer.Code, 415)
+		equal(t, coding, answer.Header().Get("Accept-Encoding"), "identity")
+	}
+	equal(t, "identity", m.post(call("work"), "Content-Encoding", "identity").Code, 200)
+	equal(t, "ran", m.app.ran(), 1)
+}
+
+func TestWhatNoServerReadsAsJSONIsHandedOnWhereItHoldsNoCall(t *testing.T) {
+	m := meter(t, nil, Options{})
+	equal(t, "invalid", m.post("{").Code, 400)
+	equal(t, "a form", m.post("a=1&b=2", "Content-Type", "application/x-www-form-urlencoded").Code, 200)
+	m.drain(Anonymous, "")
+	for _, kind := range []string{"text/plain", "", "application/vnd.api+json", "application/json;", "APPLICATION/JSON",
+		"text/plain, application/json", "application/jsonrequest"} {
+		equal(t, kind, m.post(call("work"), "Content-Type", kind).Code, 429)
+	}
+	several := postRequest("{")
+	several.Header["Content-Type"] = []string{"text/plain", "application/json"}
+	equal(t, "the second field", m.send(several).Code, 400)
+	equal(t, "ran", m.app.ran(), 1)
+}
+
+func TestTheCallerOfAFullTableIsRefusedAndNeverLetThroughUntracked(t *testing.T) {
+	gate := mustGate(t, callgate.Config{
+		Limits:   map[string]callgate.Limit{"caller": hourly(3), "open": callgate.Off{}},
+		Policies: map[string]callgate.Policy{Authenticated: {byCaller("caller")}, Anonymous: {shared("open")}},
+		Capacity: 1,
+	})
+	m := meter(t, gate, Options{MeterOptions: MeterOptions{Caller: byHeader}})
+	admitted := 0
+	for n := range 1_000 {
+		answer := m.post(call("work"), "Caller", fmt.Sprint("c", n))
+		if answer.Code == 200 {
+			admitted++
+			continue
+		}
+		equal(t, "reason", answer.json().Error.Data.Reason, "table_full")
+		equal(t, "status", answer.Code, 429)
+	}
+	stats, err := gate.Stats(m.clock.instant())
+	if err != nil || uint64(admitted) != stats.Live || stats.Live == 1_000 {
+		t.Error(admitted, stats.Live, err)
+	}
+}
+
+func TestTwoMiddlewaresOnOneGateChargeOnceAndOnTwoGatesEach(t *testing.T) {
+	inner := meter(t, nil, Options{})
+	around := func(gate *callgate.Gate) http.Handler {
+		outer, err := Protect(inner, gate, Options{APIKeys: NoAPIKeys, MeterOptions: MeterOptions{Clock: inner.clock.instant}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return outer
+	}
+	around(inner.Gate()).ServeHTTP(httptest.NewRecorder(), postRequest(call("work")))
+	equal(t, "one gate", inner.charged(Anonymous, ""), uint64(1))
+	other := plainGate(t)
+	around(other).ServeHTTP(httptest.NewRecorder(), postRequest(call("work")))
+	equal(t, "two gates", inner.charged(Anonymous, ""), uint64(2))
+	equal(t, "two gates", charges(t, other, inner.clock, Anonymous, ""), uint64(1))
+	equal(t, "ran", inner.app.ran(), 2)
+}
+
+// --- on real sockets ---------------------------------------------------------------------------
+
+func serve(t *testing.T, m *metered) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(m)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// raw sends these bytes over a connection of its own.
+func raw(t *testing.T, server *httptest.Server, text string) *http.Response {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+const rawHead = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+func TestABodyThatCannotBeReadToItsEndIsA400(t *testing.T) {
+	m := meter(t, nil, Options{})
+	answer := raw(t, serve(t, m), rawHead+"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
+	equal(t, "status", answer.StatusCode, 400)
+	equal(t, "ran", m.app.ran(), 0)
+}
+
+func TestChunksAndTheirExtensionsAreReadAsTheServerReadsThem(t *testing.T) {
+	m := meter(t, nil, Options{})
+	body := call("work")
+	chunked := fmt.Sprintf("%x;a=b\r\n%s\r\n%x\r\n%s\r\n0\r\nX-Trailer: 1\r\n\r\n", 5, body[:5], len(body)-5, body[5:])
+	answer := raw(t, serve(t, m), rawHead+"Transfer-Encoding: chunked\r\n\r\n"+chunked)
+	equal(t, "status", answer.StatusCode, 200)
+	equal(t, "body", m.app.bodies, []string{body})
+	equal(t, "charged", m.charged(Anonymous, ""), uint64(1))
+}
+
+func TestAClientThatSendsTooMuchGetsToSeeTheAnswer(t *testing.T) {
+	m := meter(t, nil, Options{MaxBodyBytes: 1 << 20})
+	server := serve(t, m)
+	for _, isChunked := range []bool{false, true} {
+		var body io.Reader = bytes.NewReader(make([]byte, 1<<20+500_000))
+		if isChunked {
+			body = struct{ io.Reader }{body}
+		}
+		answer, err := http.Post(server.URL, "application/json", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		equal(t, "status", answer.StatusCode, 413)
+	}
+}
+
+func TestTheHandlerStillHearsOfADisconnectAfterTheBody(t *testing.T) {
+	m := meter(t, nil, Options{})
+	gone := make(chan error, 1)
+	started := make(chan struct{})
+	m.app.answer = func(_ http.ResponseWriter, r *http.Request) {
+		close(started)
+		<-r.Context().Done()
+		gone <- r.Context().Err()
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, "POST", serve(t, m).URL, strings.NewReader(call("work")))
+	r.Header.Set("Content-Type", "application/json")
+	go func() {
+		<-started
+		leave()
+	}()
+	if answer, err := http.DefaultClient.Do(r); err == nil {
+		_ = answer.Body.Close()
+		t.Error("there is an answer")
+	}
+	equal(t, "gone", <-gone, context.Canceled)
+}
+
+func TestAResponsePassesPartByPart(t *testing.T) {
+	m := meter(t, nil, Options{MeterOptions: MeterOptions{UsageMeta: "used"}})
+	goOn := make(chan struct{})
+	m.app.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, part := range []string{"one\n", "two\n"} {
+			_, _ = io.WriteString(w, part)
+			w.(http.Flusher).Flush()
+			<-goOn
+		}
+	}
+	answer, err := http.Post(serve(t, m).URL, "application/json", strings.NewReader(call("work")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	lines := bufio.NewReader(answer.Body)
+	for _, want := range []string{"one\n", "two\n"} {
+		line, _ := lines.ReadString('\n')
+		equal(t, "line", line, want)
+		goOn <- struct{}{}
+	}
+}
+
+func TestAResponseControllerReachesTheConnection(t *testing.T) {
+	m := meter(t, nil, Options{})
+	m.app.answer = func(w http.ResponseWriter, _ *http.Request) {
+		controller := http.NewResponseController(w)
+		if err := controller.SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
+			t.Error(err)
+		}
+		if err := controller.Flush(); err != nil {
+			t.Error(err)
+		}
+		conn, buffered, err := controller.Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = buffered.WriteString("HTTP/1.1 299 Hijacked\r\nContent-Length: 0\r\n\r\n")
+		_ = buffered.Flush()
+		_ = conn.Close()
+	}
+	text := call("work")
+	answer := raw(t, serve(t, m), fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", rawHead, len(text), text))
+	_ = answer.Body.Close()
+}
+
+// withoutFlush is a writer that can't stream.
+type withoutFlush struct{ http.ResponseWriter }
+
+func TestAWriterThatCannotFlushIsNotSaidTo(t *testing.T) {
+	m := meter(t, nil, Options{})
+	m.app.answer = func(w http.ResponseWriter, _ *http.Request) {
+		if _, canFlush := w.(http.Flusher); canFlush {
+			t.Error("it says it can")
+		}
+		respond(w, 200)
+	}
+	m.ServeHTTP(withoutFlush{httptest.NewRecorder()}, postRequest(call("work")))
+	equal(t, "ran", m.app.ran(), 1)
+}
