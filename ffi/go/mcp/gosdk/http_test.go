@@ -1,0 +1,238 @@
+package gosdk
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"callgate.dev/callgate"
+	"callgate.dev/callgate/mcp"
+)
+
+func onEach(t *testing.T, test func(t *testing.T, options *sdk.StreamableHTTPOptions)) {
+	for name, options := range transports {
+		t.Run(name, func(t *testing.T) { test(t, options) })
+	}
+}
+
+func TestBehindProtectOnOneGateACallIsChargedOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
+		s := newTools(t, nil, Options{})
+		session := user(t, s.serveHTTP(options, s.protected(mcp.Options{})))
+		for n := range 5 {
+			_, err := work(t, session, "work")
+			same(t, "refused", err != nil, n >= 3)
+		}
+		same(t, "ran", s.ran.Load(), 3)
+		same(t, "charged", s.charged(mcp.Anonymous, ""), 3)
+		s.untilFree()
+	})
+}
+
+func TestBehindProtectOnAnotherGateItIsChargedAtBoth(t *testing.T) {
+	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
+		outer := makeGate(t)
+		s := newTools(t, nil, Options{})
+		session := user(t, s.serveHTTP(options, func(next http.Handler) (*mcp.Handler, error) {
+			return Protect(next, outer, mcp.Options{APIKeys: mcp.NoAPIKeys})
+		}))
+		for range 3 {
+			_, _ = work(t, session, "work")
+		}
+		same(t, "inner", s.charged(mcp.Anonymous, ""), 3)
+		same(t, "outer", charged(t, outer, mcp.Anonymous, ""), 3)
+	})
+}
+
+func TestAVerifiedCallerIsTheSameWithAndWithoutProtect(t *testing.T) {
+	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
+		for name, isProtected := range map[string]bool{"alone": false, "behind": true} {
+			s := newTools(t, nil, Options{})
+			wrap := s.protected(mcp.Options{})
+			if !isProtected {
+				wrap = nil
+			}
+			server := s.serveHTTP(options, wrap)
+			ann, ben := user(t, server, "Authorization", "Bearer ann"), user(t, server, "Authorization", "Bearer ben")
+			for range 2 {
+				_, _ = work(t, ann, "work")
+			}
+			_, _ = work(t, ben, "work")
+			same(t, name, s.charged(mcp.Authenticated, "token:(None, 'subject', 'ann')"), 2)
+			same(t, name, s.charged(mcp.Authenticated, "token:(None, 'subject', 'ben')"), 1)
+			same(t, name, s.charged(mcp.Anonymous, ""), 0)
+			same(t, name, slices.Contains(s.callers, "token:(None, 'subject', 'ben')"), true)
+			s.untilFree()
+		}
+	})
+}
+
+func TestAnUnverifiedBearerIsKnownInsideTheSDKToo(t *testing.T) {
+	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
+		s := newTools(t, nil, Options{})
+		session := user(t, s.serveHTTP(options, nil), "Authorization", "Bearer x", "Unverified", "yes")
+		for range 4 {
+			_, _ = work(t, session, "work")
+		}
+		same(t, "ran", s.ran.Load(), 3)
+		same(t, "forwarded", s.charged(mcp.ForwardedBearer, "\x00bearer\x00x"), 3)
+		same(t, "anonymous", s.charged(mcp.Anonymous, ""), 0)
+	})
+}
+
+// A session runs in the context of the request that opened it: the caller is that of each request.
+func TestTheUserOfAnAPIKeyIsKnownInTheToolsOfASession(t *testing.T) {
+	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
+		keys, err := mcp.NewAPIKeys(map[string]string{"key-a": "ann", "key-b": "ben"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newTools(t, nil, Options{})
+		server := s.serveHTTP(options, func(next http.Handler) (*mcp.Handler, error) {
+			return mcp.Protect(next, s.gate, mcp.Options{APIKeys: keys})
+		})
+		key := &switching{key: "key-a"}
+		session := connect(t, &sdk.StreamableClientTransport{Endpoint: server.URL, HTTPClient: &http.Client{Transport: key}})
+		_, _ = work(t, session, "work")
+		key.key = "key-b"
+		_, _ = work(t, session, "work")
+		same(t, "callers", fmt.Sprint(s.callers), "[ann ben]")
+		same(t, "ann", s.charged(mcp.Authenticated, "ann"), 1)
+		same(t, "ben", s.charged(mcp.Authenticated, "ben"), 1)
+	})
+}
+
+type switching struct{ key string }
+
+func (s *switching) RoundTrip(r *http.Request) (*http.Response, error) {
+	return fields{"X-API-Key", s.key}.RoundTrip(r)
+}
+
+func TestToolsReportThroughBothMiddlewares(t *testing.T) {
+	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
+		gate, err := callgate.New(callgate.Config{
+			Limits: map[string]callgate.Limit{"tokens": callgate.Quota{Limit: 1_000, Per: 24 * time.Hour}},
+			Policies: map[string]callgate.Policy{
+				mcp.Authenticated: {{Limit: "tokens", Scope: callgate.ScopeCaller}},
+				mcp.Anonymous:     {{Limit: "tokens", Scope: callgate.ScopeShared}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newTools(t, gate, Options{})
+		s.used = 300
+		session := user(t, s.serveHTTP(options, s.protected(mcp.Options{})))
+		for range 2 {
+			_, _ = work(t, session, "work")
+		}
+		for end := time.Now().Add(time.Minute); s.charged(mcp.Anonymous, "") != 600; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(s.charged(mcp.Anonymous, ""))
+			}
+		}
+	})
+}
+
+func TestARefusalOverHTTPIsTheAnswerToTheRequest(t *testing.T) {
+	s := newTools(t, nil, Options{})
+	s.drain()
+	server := s.serveHTTP(transports["json"], nil)
+	const call = `{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"name":"work","arguments":{}}}`
+	r, _ := http.NewRequestWithContext(t.Context(), "POST", server.URL, strings.NewReader(call))
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, _ := io.ReadAll(answer.Body)
+	if !strings.Contains(string(body), `"id":"x"`) || !strings.Contains(string(body), `"code":-31004`) {
+		t.Error(string(body))
+	}
+	same(t, "ran", s.ran.Load(), 0)
+}
+
+// Clients go away at any moment: before, while and after their tool runs.
+func TestNoPlaceIsLeftTakenByClientsThatLeave(t *testing.T) {
+	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
+		gate, err := callgate.New(callgate.Config{
+			Limits: map[string]callgate.Limit{"server": callgate.ConcurrencyLimit{MaxInFlight: 1_000, Lease: time.Hour}},
+			Policies: map[string]callgate.Policy{
+				mcp.Authenticated: {{Limit: "server", Scope: callgate.ScopeShared}},
+				mcp.Anonymous:     {{Limit: "server", Scope: callgate.ScopeShared}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newTools(t, gate, Options{})
+		server := s.serveHTTP(options, s.protected(mcp.Options{}))
+		session := user(t, server)
+		for n := range 60 {
+			ctx, leave := context.WithCancel(t.Context())
+			tool := []string{"wait", "work", "fail"}[n%3]
+			go func() {
+				switch {
+				case n%5 == 0:
+				case tool == "wait":
+					<-s.waiting
+				}
+				leave()
+			}()
+			_, _ = session.CallTool(ctx, &sdk.CallToolParams{Name: tool, Arguments: map[string]any{}})
+			<-ctx.Done()
+		}
+		close(s.goOn)
+		s.untilFree()
+		same(t, "lapsed", s.guards().Lapsed, 0)
+	})
+}
+
+func TestAHandlerThatOutlivesItsClientKeepsThePlace(t *testing.T) {
+	s := newTools(t, nil, Options{})
+	server := s.serveHTTP(&sdk.StreamableHTTPOptions{Stateless: true}, s.protected(mcp.Options{}))
+	const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","arguments":{}}}`
+	ctx, leave := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader(call))
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	go func() {
+		<-s.waiting
+		leave()
+	}()
+	if answer, err := http.DefaultClient.Do(r); err == nil {
+		// The header has come, which an event stream sends at once.
+		_, _ = io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+	}
+	same(t, "while it runs", s.inFlight(), 1)
+	close(s.goOn)
+	s.untilFree()
+}
+
+func TestTheIdentityOfATokenIsItsPrincipal(t *testing.T) {
+	extra := func(pairs ...string) *auth.TokenInfo {
+		info := &auth.TokenInfo{Extra: map[string]any{}}
+		for n := 0; n < len(pairs); n += 2 {
+			info.Extra[pairs[n]] = pairs[n+1]
+		}
+		return info
+	}
+	same(t, "no token", TokenIdentity(nil), "")
+	same(t, "no principal", TokenIdentity(extra("scope", "all")), "")
+	same(t, "another type", TokenIdentity(&auth.TokenInfo{Extra: map[string]any{"sub": 7}}), "")
+	same(t, "a user", TokenIdentity(&auth.TokenInfo{UserID: "ann"}), "token:(None, 'subject', 'ann')")
+	same(t, "a subject", TokenIdentity(extra("sub", "ann", "client_id", "a")), TokenIdentity(extra("sub", "ann", "client_id", "b")))
+	same(t, "an issuer", TokenIdentity(extra("sub", "ann", "iss", "a")) == TokenIdentity(extra("sub", "ann", "iss", "b")), false)
+	for _, client := range []string{"ann", "subject', 'ann", "', 'ann", `\', 'ann`} {
+		same(t, client, TokenIdentity(extra("client_id", client)) == TokenIdentity(extra("sub", "ann")), false)
+	}
+}
