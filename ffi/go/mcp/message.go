@@ -114,15 +114,15 @@ func (e *Entry) read(params []byte) *unreadableMessage {
 }
 
 // membersOf gives, in the order of names, those members of an object that have them. A name that is
-// there twice is an error, in whatever capitals, and so is one of names in other capitals: readers
-// disagree on which value counts.
+// there twice is an error, and so is one of names in other capitals (as encoding/json matches them, the
+// long s of Unicode included): readers disagree on which value counts.
 func membersOf(object []byte, what string, names ...string) ([][]byte, *unreadableMessage) {
 	found := make([][]byte, len(names))
 	var seen nameSet
 	var unreadable *unreadableMessage
 	members(object, func(spelled, value []byte) bool {
 		name, _ := textOf(spelled)
-		if !seen.add(folded(name)) {
+		if !seen.add(name) {
 			unreadable = &unreadableMessage{invalidRequest, "Invalid request: a name occurs twice in the " + what}
 			return false
 		}
@@ -138,17 +138,6 @@ func membersOf(object []byte, what string, names ...string) ([][]byte, *unreadab
 		return unreadable == nil
 	})
 	return found, unreadable
-}
-
-// folded is one spelling for all that a reader might match with name whatever its capitals. Both steps
-// are needed: U+017F is an S in capitals only, and U+212A a K in small letters only.
-func folded(name string) string {
-	for n := range len(name) {
-		if c := name[n]; c >= utf8.RuneSelf || c >= 'A' && c <= 'Z' {
-			return strings.ToLower(strings.ToUpper(name))
-		}
-	}
-	return name
 }
 
 // nameSet is cheap for the few names that objects have, and still good for many.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -234,5 +235,70 @@ func TestTheIdentityOfATokenIsItsPrincipal(t *testing.T) {
 	same(t, "an issuer", TokenIdentity(extra("sub", "ann", "iss", "a")) == TokenIdentity(extra("sub", "ann", "iss", "b")), false)
 	for _, client := range []string{"ann", "subject', 'ann", "', 'ann", `\', 'ann`} {
 		same(t, client, TokenIdentity(extra("client_id", client)) == TokenIdentity(extra("sub", "ann")), false)
+	}
+}
+
+func postRaw(t *testing.T, url, body string, header ...string) string {
+	t.Helper()
+	r, _ := http.NewRequestWithContext(t.Context(), "POST", url, strings.NewReader(body))
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	for n := 0; n < len(header); n += 2 {
+		r.Header.Set(header[n], header[n+1])
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	read, _ := io.ReadAll(answer.Body)
+	return string(read)
+}
+
+func TestARefusalAsAResultIsWhatEachEraExpects(t *testing.T) {
+	s := newTools(t, nil, Options{RefuseWith: mcp.RefuseWithResult})
+	s.drain()
+	url := s.serveHTTP(transports["json"], nil).URL
+	const version = "2026-07-28"
+	modern := postRaw(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","arguments":{},"_meta":{`+
+		`"io.modelcontextprotocol/protocolVersion":"`+version+`","io.modelcontextprotocol/clientCapabilities":{}}}}`,
+		"Mcp-Protocol-Version", version, "Mcp-Method", "tools/call", "Mcp-Name", "work")
+	legacy := postRaw(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"work","arguments":{}}}`)
+	for era, answer := range map[string]string{"modern": modern, "legacy": legacy} {
+		if !strings.Contains(answer, `"isError":true`) || !strings.Contains(answer, refusedText) {
+			t.Error(era, answer)
+		}
+		same(t, era, strings.Contains(answer, `"resultType":"complete"`), era == "modern")
+	}
+}
+
+// Of the older transport the SDK hands on nothing of the request that carried a call.
+func TestOnTheOlderTransportEachMiddlewareMetersByItself(t *testing.T) {
+	for name, isProtected := range map[string]bool{"the handlers": false, "the requests": true} {
+		s := newTools(t, nil, Options{})
+		served := s.server
+		if isProtected {
+			served = sdk.NewServer(&sdk.Implementation{Name: "bare", Version: "1"}, nil)
+			sdk.AddTool(served, &sdk.Tool{Name: "work"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+				return &sdk.CallToolResult{}, nil, nil
+			})
+		}
+		var handler http.Handler = sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return served }, nil)
+		if isProtected {
+			var err error
+			if handler, err = Protect(handler, s.gate, mcp.Options{APIKeys: mcp.NoAPIKeys}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		server := httptest.NewServer(handler)
+		session := connect(t, &sdk.SSEClientTransport{Endpoint: server.URL})
+		for range 2 {
+			if _, err := work(t, session, "work"); err != nil {
+				t.Error(err)
+			}
+		}
+		same(t, name, s.charged(mcp.Anonymous, ""), 2)
+		_ = session.Close()
+		server.CloseClientConnections()
+		server.Close()
 	}
 }
