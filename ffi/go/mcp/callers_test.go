@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,6 +40,23 @@ func TestWhatWasVerifiedComesBeforeTheHeader(t *testing.T) {
 	nobody := meter(t, nil, Options{Verified: func(*http.Request) *Caller { return nil }})
 	nobody.post(call("work"), "Authorization", "Bearer abc")
 	equal(t, "nobody verified", nobody.charged(ForwardedBearer, "\x00bearer\x00abc"), uint64(1))
+}
+
+func TestAFunctionThatKnowsTheVerifiedCallerMayFail(t *testing.T) {
+	m := meter(t, nil, Options{Verified: func(*http.Request) *Caller { panic("user:1001") }})
+	equal(t, "status", m.post(call("work"), "Authorization", "Bearer abc").Code, 200)
+	equal(t, "counted", m.InternalErrors(), uint64(1))
+	equal(t, "nobody is verified", m.charged(ForwardedBearer, "\x00bearer\x00abc"), uint64(1))
+}
+
+func TestAHookMayReadTheBodyAndTheServerStillGetsIt(t *testing.T) {
+	m := meter(t, nil, Options{MeterOptions: MeterOptions{Caller: func(_ context.Context, source Source) (Caller, error) {
+		read, err := io.ReadAll(source.Request.Body)
+		equal(t, "read", string(read), call("work"))
+		return Caller{}, err
+	}}})
+	m.post(call("work"))
+	equal(t, "bodies", m.app.bodies, []string{call("work")})
 }
 
 func TestAVerifiedCallerIsHandedOnWithMessagesThatCostNothing(t *testing.T) {

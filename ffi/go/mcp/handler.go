@@ -65,6 +65,8 @@ func (h *Handler) meterRequest(w http.ResponseWriter, r *http.Request) {
 			h.refusal(v, calls.id).ServeHTTP(w, r)
 			return
 		}
+		// A hook may have read it.
+		r.Body = replayed(body)
 		h.run(w, r, known, v, calls)
 	}
 }
@@ -75,11 +77,21 @@ func (h *Handler) noteOf(r *http.Request) *note {
 	if known.caller != nil || h.verified == nil {
 		return known
 	}
-	if caller := h.verified(r); caller != nil {
+	if caller := h.askVerified(r); caller != nil {
 		named := caller.withPolicy()
 		return &note{caller: &named, receipts: known.receipts}
 	}
 	return known
+}
+
+// askVerified knows nobody where the function fails.
+func (h *Handler) askVerified(r *http.Request) (caller *Caller) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			h.meter.countError(panicked(fault))
+		}
+	}()
+	return h.verified(r)
 }
 
 // pass hands a request on that costs nothing here.
