@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -40,18 +41,20 @@ func discardRest(r *http.Request, maxBytes int64) {
 // replayed is a body already read, for the handler to read again.
 func replayed(body []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(body)) }
 
-// mayBeJSON says whether any MCP server would read this request's body as JSON, going by its content
-// type. Looser than the SDKs' own predicates, which parse the first field: so no spelling is JSON to a
-// server and something else here.
-func mayBeJSON(header http.Header) bool {
-	for _, value := range header.Values("Content-Type") {
-		for item := range strings.SplitSeq(value, ",") {
-			if strings.HasPrefix(strings.ToLower(strings.TrimSpace(item)), "application/json") {
-				return true
-			}
-		}
-	}
-	return false
+// saysJSON tells whether any MCP server would read this request's body as JSON, going by its content type.
+// Looser than what the SDKs go by, who parse the first field: so no spelling is JSON to a server and
+// something else here.
+func saysJSON(header http.Header) bool {
+	return slices.ContainsFunc(header.Values("Content-Type"), func(value string) bool {
+		return strings.Contains(strings.ToLower(value), "application/json")
+	})
+}
+
+// looksLikeJSON tells whether a server that asks for no content type (as mcp-go's older transport does
+// not) would find a JSON object or array at the beginning of a body.
+func looksLikeJSON(body []byte) bool {
+	body = bytes.TrimLeft(body, " \t\r\n")
+	return len(body) > 0 && (body[0] == '{' || body[0] == '[')
 }
 
 // isEncoded says whether the body comes compressed, or in any other content coding.

@@ -64,25 +64,34 @@ var servers = map[string]func(ran *atomic.Int64) http.Handler{
 }
 
 func goServer(ran *atomic.Int64, options *gosdk.StreamableHTTPOptions) http.Handler {
+	server := goTools(ran)
+	return gosdk.NewStreamableHTTPHandler(func(*http.Request) *gosdk.Server { return server }, options)
+}
+
+func goTools(ran *atomic.Int64) *gosdk.Server {
 	server := gosdk.NewServer(&gosdk.Implementation{Name: "test", Version: "1"}, nil)
 	gosdk.AddTool(server, &gosdk.Tool{Name: "work"},
 		func(context.Context, *gosdk.CallToolRequest, map[string]any) (*gosdk.CallToolResult, any, error) {
 			ran.Add(1)
 			return &gosdk.CallToolResult{}, nil, nil
 		})
-	return gosdk.NewStreamableHTTPHandler(func(*http.Request) *gosdk.Server { return server }, options)
+	return server
 }
 
 func mcpGoServer(ran *atomic.Int64) http.Handler {
+	return mcpgoserver.NewStreamableHTTPServer(mcpGoTools(ran), mcpgoserver.WithStateLess(true))
+}
+
+func mcpGoTools(ran *atomic.Int64) *mcpgoserver.MCPServer {
 	server := mcpgoserver.NewMCPServer("test", "1")
 	server.AddTool(mcpgosdk.NewTool("work"), func(context.Context, mcpgosdk.CallToolRequest) (*mcpgosdk.CallToolResult, error) {
 		ran.Add(1)
 		return mcpgosdk.NewToolResultText("done"), nil
 	})
-	return mcpgoserver.NewStreamableHTTPServer(server, mcpgoserver.WithStateLess(true))
+	return server
 }
 
-func serveReal(t *testing.T, name string) *served {
+func realGate(t *testing.T) *callgate.Gate {
 	t.Helper()
 	gate, err := callgate.New(callgate.Config{
 		Limits: map[string]callgate.Limit{"anonymous": callgate.RateLimit{Count: 1, Per: time.Hour, Burst: 200}, "off": callgate.Off{}},
@@ -95,6 +104,12 @@ func serveReal(t *testing.T, name string) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return gate
+}
+
+func serveReal(t *testing.T, name string) *served {
+	t.Helper()
+	gate := realGate(t)
 	s := &served{t: t, gate: gate, header: http.Header{
 		"Accept":       {"application/json, text/event-stream"},
 		"Content-Type": {"application/json"},

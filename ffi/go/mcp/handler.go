@@ -106,15 +106,15 @@ func (h *Handler) pass(w http.ResponseWriter, r *http.Request, known *note) {
 }
 
 // readCalls gives the calls in a body, or what to answer instead of running it. Neither, where there are
-// no calls, and where no MCP server would read this body as JSON.
+// no calls, and where no MCP server would read this body as JSON: a form for another route, say.
 func (h *Handler) readCalls(header http.Header, body []byte) (*toolCalls, http.Handler) {
-	isJSON := mayBeJSON(header)
+	isJSON := saysJSON(header)
 	if isJSON && isEncoded(header) {
 		// The SDKs do not decode, but something on the way may: nobody can say what runs.
 		return nil, unsupportedCoding()
 	}
 	calls, unreadable := readCalls(body, h.meter.chooser.methods)
-	if unreadable != nil && isJSON {
+	if unreadable != nil && (isJSON || looksLikeJSON(body)) {
 		return nil, errorResponse(http.StatusBadRequest, nil, &JSONRPCError{Code: unreadable.code, Message: unreadable.message})
 	}
 	return calls, nil

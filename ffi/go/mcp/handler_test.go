@@ -136,7 +136,12 @@ func TestAnEncodedBodyIsRefusedSinceNobodyCanSayWhatRuns(t *testing.T) {
 func TestWhatNoServerReadsAsJSONIsHandedOnWhereItHoldsNoCall(t *testing.T) {
 	m := meter(t, nil, Options{})
 	equal(t, "invalid", m.post("{").Code, 400)
-	equal(t, "a form", m.post("a=1&b=2", "Content-Type", "application/x-www-form-urlencoded").Code, 200)
+	for _, form := range []string{"a=1&b=2", "", "--boundary", "\x1f\x8b"} {
+		equal(t, form, m.post(form, "Content-Type", "application/x-www-form-urlencoded").Code, 200)
+	}
+	for _, like := range []string{"{", " \r\n\t[", call("work") + "x", `{"Method":"tools/call"}`, utf16Of(call("work"), true)} {
+		equal(t, like, m.post(like, "Content-Type", "application/x-www-form-urlencoded").Code, 400)
+	}
 	m.drain(Anonymous, "")
 	for _, kind := range []string{"text/plain", "", "application/vnd.api+json", "application/json;", "APPLICATION/JSON",
 		"text/plain, application/json", "application/jsonrequest"} {
@@ -145,7 +150,7 @@ func TestWhatNoServerReadsAsJSONIsHandedOnWhereItHoldsNoCall(t *testing.T) {
 	several := postRequest("{")
 	several.Header["Content-Type"] = []string{"text/plain", "application/json"}
 	equal(t, "the second field", m.send(several).Code, 400)
-	equal(t, "ran", m.app.ran(), 1)
+	equal(t, "ran", m.app.ran(), 4)
 }
 
 func TestTheCallerOfAFullTableIsRefusedAndNeverLetThroughUntracked(t *testing.T) {

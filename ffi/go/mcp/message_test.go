@@ -122,6 +122,20 @@ func TestANameThatDecidesWhatRunsMustBeThereOnceAndInItsOwnLetters(t *testing.T)
 	}
 }
 
+func TestANameIsFoundTwiceAmongMany(t *testing.T) {
+	for _, twice := range []int{0, 5, 15, 16, 17, 39} {
+		body := `{"method":"tools/call"`
+		for n := range 40 {
+			body += fmt.Sprintf(`,"n%d":1`, n)
+		}
+		equal(t, "once", count(t, body+"}"), 1)
+		_, unreadable := readCalls([]byte(fmt.Sprintf(`%s,"n%d":2}`, body, twice)), onlyCalls)
+		if unreadable == nil || unreadable.code != invalidRequest {
+			t.Error(twice, unreadable)
+		}
+	}
+}
+
 func TestNamesAmongTheArgumentsAreTheToolsOwnAffair(t *testing.T) {
 	equal(t, "twice", count(t, callWith("a", "1", `,"x":{"x":1,"x":2,"X":3,"Method":4}`)), 1)
 	equal(t, "not metered", count(t, `{"id":1,"method":"ping","params":{"name":1,"name":2}}`), 0)
