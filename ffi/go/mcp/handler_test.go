@@ -143,7 +143,11 @@ func TestWhatNoServerReadsAsJSONIsHandedOnWhereItHoldsNoCall(t *testing.T) {
 		"text/plain, application/json", "application/jsonrequest"} {
 		equal(t, kind, m.post(call("work"), "Content-Type", kind).Code, 429)
 	}
-	several := postRequest("{")
+	const marked = "\ufeff{}" // what looks like nothing
+	for _, kind := range []string{"application/json", "APPLICATION/JSON", "text/plain, application/json;"} {
+		equal(t, kind, m.post(marked, "Content-Type", kind).Code, 400)
+	}
+	several := postRequest(marked)
 	several.Header["Content-Type"] = []string{"text/plain", "application/json"}
 	equal(t, "the second field", m.send(several).Code, 400)
 	equal(t, "ran", m.app.ran(), 4)
