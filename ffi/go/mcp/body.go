@@ -27,15 +27,15 @@ func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	return body, err
 }
 
-// discardRest reads on in a body that is too large, as much as there may be in one that isn't: a client
-// that is still sending when its connection is closed would not get to see the answer.
+// discardRest reads on in a body that is too large, up to twice the bound: a client that is still sending
+// when its connection is closed would not get to see the answer.
 func discardRest(r *http.Request, maxBytes int64) {
 	isUnsent := r.Header.Get("Expect") != ""
 	if isUnsent || r.ContentLength > 2*maxBytes {
 		return
 	}
 	// What fails here fails the connection, which has no more to lose than its answer.
-	_, _ = io.CopyN(io.Discard, r.Body, maxBytes)
+	_, _ = io.CopyN(io.Discard, r.Body, 2*maxBytes)
 }
 
 // replayed is a body already read, for the handler to read again.
