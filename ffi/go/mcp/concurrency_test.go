@@ -145,6 +145,23 @@ func TestAHandlerThatOutlivesItsClientKeepsThePlaceUntilItEnds(t *testing.T) {
 	equal(t, "used", used, []uint64{5})
 }
 
+func TestAPlaceIsHeldUntilAllWhoRunTheCallHaveEndedAndTheWorstCounts(t *testing.T) {
+	m := meter(t, guardedGate(t, 3), Options{})
+	inner := m.inside()
+	seen := watchSettlements(m.meter)
+	m.app.answer = func(w http.ResponseWriter, r *http.Request) {
+		running := begin(t, inner, r.Context(), r.Header)
+		running.Settle(callgate.Failure)
+		running.Settle(callgate.Success)
+		equal(t, "in flight", inFlight(t, m.Gate(), m.clock), uint64(1))
+		respond(w, 200)
+	}
+	m.post(call("a"))
+	equal(t, "in flight", inFlight(t, m.Gate(), m.clock), uint64(0))
+	outcomes, _ := seen.get()
+	equal(t, "outcomes", outcomes, []string{"failure"})
+}
+
 func TestAReceiptIsGoodForTheCallsThatWerePaidAndNoMore(t *testing.T) {
 	m := meter(t, nil, Options{})
 	inner := m.inside()
@@ -205,6 +222,15 @@ func TestNobodyPaysWithANoteThatIsMadeUpOrOver(t *testing.T) {
 	if _, refused := inner.Begin(t.Context(), Source{Header: old}, nil, Entry{}, 0); refused == nil {
 		t.Error("let through")
 	}
+}
+
+func TestACallDoesNotPayWithTheReceiptOfAnotherRequest(t *testing.T) {
+	m := meter(t, nil, Options{})
+	var opener context.Context
+	m.app.answer = func(_ http.ResponseWriter, r *http.Request) { opener = r.Context() }
+	m.post(call("a"))
+	begin(t, m.inside(), opener, http.Header{}).Settle(callgate.Success)
+	equal(t, "charged", m.charged(Anonymous, ""), uint64(2))
 }
 
 func leftBehind() (count int) {
