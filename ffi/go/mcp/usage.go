@@ -48,9 +48,7 @@ type usage struct {
 func (u *usage) report(units uint64) bool {
 	u.mutex.Lock()
 	defer u.mutex.Unlock()
-	if !u.isOver {
-		u.reported, u.isReported = add(u.reported, units), true
-	}
+	u.reported, u.isReported = add(u.reported, units), true
 	return !u.isOver
 }
 

@@ -145,6 +145,21 @@ func TestAResultStatesWhatItUsedInPlaceOfTheTool(t *testing.T) {
 	equal(t, "another type", usedBy(t, options, call("a"), stating("text/plain", four)), []uint64{77})
 }
 
+func TestWhatAResultStatesCountsOnceWhoeverHasReadIt(t *testing.T) {
+	m := meter(t, nil, Options{MeterOptions: MeterOptions{UsageMeta: usedKey}})
+	inner := m.inside()
+	seen := watchSettlements(m.meter)
+	m.app.answer = func(w http.ResponseWriter, r *http.Request) {
+		running := begin(t, inner, r.Context(), r.Header)
+		running.State(4)
+		running.Settle(callgate.Success)
+		stating("application/json", result(`{"callgate/used":4}`))(w, r)
+	}
+	m.post(call("a"))
+	_, used := seen.get()
+	equal(t, "used", used, []uint64{4})
+}
+
 func TestWhatIsNoNumberOfUnitsIsNotTaken(t *testing.T) {
 	for _, meta := range []string{"null", "[]", "{}", `{"callgate/used":-1}`, `{"callgate/used":"9"}`,
 		`{"callgate/used":1.5}`, `{"callgate/used":true}`, `{"callgate/used":null}`, "7"} {
