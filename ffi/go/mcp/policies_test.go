@@ -113,6 +113,13 @@ func TestWhereAToolsPolicyKeepsStateByToolEachToolIsChargedForItself(t *testing.
 	equal(t, "statuses", m.statuses(both, both, call("fetch")), []int{200, 200, 429})
 }
 
+func TestACallThatNamesNoToolIsChargedWhereStateIsKeptByTool(t *testing.T) {
+	m := choosing(t, MeterOptions{Caller: func(context.Context, Source) (Caller, error) { return Caller{Policy: "by-tool"}, nil }})
+	nameless := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`
+	equal(t, "statuses", m.statuses(nameless, nameless, nameless, call("a")), []int{200, 200, 429, 200})
+	equal(t, "internal errors", m.InternalErrors(), uint64(0))
+}
+
 const poll = `{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"t"}}`
 
 func TestOtherMethodsCostNothingUnlessTheyHaveAPolicy(t *testing.T) {

@@ -155,13 +155,10 @@ func rateLimitFields(d *callgate.Decision, limits []namedLimit) (rateLimit, poli
 	return rateLimit, strings.Join(items, ", ")
 }
 
-// windowS is how many seconds an empty bucket takes to fill, rounded up. The engine bounds that to
-// 2^61 ns, though not the product of burst and period.
+// windowS is how many seconds an empty bucket takes to fill, rounded up. Of a gate's limit that is at most
+// 2^61 ns, so that the quotient fits, though the product of burst and period may not.
 func windowS(limit callgate.RateLimit) uint64 {
 	high, low := bits.Mul64(limit.Burst, uint64(limit.Per))
-	if high >= limit.Count {
-		return maxFieldInteger
-	}
 	fill, rest := bits.Div64(high, low, limit.Count)
 	if rest > 0 {
 		fill++
