@@ -189,6 +189,7 @@ func TestACallThatTheServerMakesItselfIsPartOfItsOwn(t *testing.T) {
 	outer := begin(t, inner, t.Context(), nil)
 	for range 5 {
 		begin(t, inner, begin(t, other, outer.Context(), nil).Context(), nil).Settle(callgate.Failure)
+		equal(t, "another gate's", charges(t, other.Gate(), m.clock, Anonymous, ""), uint64(1))
 		m.clock.advance(time.Hour)
 	}
 	equal(t, "charged", m.charged(Anonymous, ""), uint64(0))
