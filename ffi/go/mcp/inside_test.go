@@ -131,6 +131,25 @@ func TestNobodyPaysWithANoteThatIsMadeUpOrOver(t *testing.T) {
 	}
 }
 
+func TestAToolReportsToEveryGateThatItsCallHasPassed(t *testing.T) {
+	m := meter(t, nil, Options{})
+	other, err := NewMeter(plainGate(t), MeterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside, inside := watchSettlements(m.meter), watchSettlements(other)
+	m.app.answer = func(_ http.ResponseWriter, r *http.Request) {
+		running := begin(t, other, t.Context(), r.Header)
+		ReportUsage(running.Context(), 5)
+		running.Settle(callgate.Success)
+	}
+	m.post(call("a"))
+	for _, seen := range []*settlements{outside, inside} {
+		_, used := seen.get()
+		equal(t, "used", used, []uint64{5})
+	}
+}
+
 func TestACallDoesNotPayWithTheReceiptOfAnotherRequest(t *testing.T) {
 	m := meter(t, nil, Options{})
 	var opener context.Context
