@@ -188,7 +188,8 @@ func isAuthEnabled(environ Environ, hasKeys bool) bool {
 // What the engine takes is asked of the engine, which alone keeps the bounds.
 
 func isRate(n int64) bool {
-	return n == 0 || n <= math.MaxInt64/2 && isBucket(n, 2*n)
+	// Twice too much is below zero.
+	return n == 0 || isBucket(n, 2*n)
 }
 
 func isBucket(rate, burst int64) bool {

@@ -233,6 +233,8 @@ func TestTheIdentityOfATokenIsItsPrincipal(t *testing.T) {
 	same(t, "a user", TokenIdentity(&auth.TokenInfo{UserID: "ann"}), "token:(None, 'subject', 'ann')")
 	same(t, "a subject", TokenIdentity(extra("sub", "ann", "client_id", "a")), TokenIdentity(extra("sub", "ann", "client_id", "b")))
 	same(t, "an issuer", TokenIdentity(extra("sub", "ann", "iss", "a")) == TokenIdentity(extra("sub", "ann", "iss", "b")), false)
+	one := TokenIdentity(extra("iss", "a', 'subject', 'b", "client_id", "c"))
+	same(t, "parts stay apart", one == TokenIdentity(extra("iss", "a", "sub", "b', 'client', 'c")), false)
 	for _, client := range []string{"ann", "subject', 'ann", "', 'ann", `\', 'ann`} {
 		same(t, client, TokenIdentity(extra("client_id", client)) == TokenIdentity(extra("sub", "ann")), false)
 	}
@@ -301,4 +303,19 @@ func TestOnTheOlderTransportEachMiddlewareMetersByItself(t *testing.T) {
 		server.CloseClientConnections()
 		server.Close()
 	}
+}
+
+func TestTheTokenOfAMessageIsThatOfItsOwnRequest(t *testing.T) {
+	var opener context.Context
+	verify := func(context.Context, string, *http.Request) (*auth.TokenInfo, error) {
+		return &auth.TokenInfo{UserID: "ann", Expiration: time.Now().Add(time.Hour)}, nil
+	}
+	opening := httptest.NewRequest(http.MethodPost, "/", nil)
+	opening.Header.Set("Authorization", "Bearer x")
+	auth.RequireBearerToken(verify, nil)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		opener = r.Context()
+	})).ServeHTTP(httptest.NewRecorder(), opening)
+	overHTTP := &sdk.CallToolRequest{Extra: &sdk.RequestExtra{Header: http.Header{}}}
+	same(t, "over HTTP", callerOf(opener, overHTTP) == nil, true)
+	same(t, "elsewhere", callerOf(opener, &sdk.CallToolRequest{}).Identity, "token:(None, 'subject', 'ann')")
 }

@@ -73,6 +73,7 @@ func newTools(t testing.TB, options Options, more ...server.ServerOption) *tools
 		return result, nil
 	})
 	s.add("fail", func(context.Context) (*sdk.CallToolResult, error) { return nil, errors.New("broken") })
+	s.add("wrong", func(context.Context) (*sdk.CallToolResult, error) { return sdk.NewToolResultError("wrong"), nil })
 	s.add("panic", func(context.Context) (*sdk.CallToolResult, error) { panic("broken") })
 	s.add("wait", func(ctx context.Context) (*sdk.CallToolResult, error) {
 		s.waiting <- struct{}{}
@@ -169,17 +170,17 @@ func TestARefusalIsAResultThatAModelCanPassOn(t *testing.T) {
 	}
 	same(t, "text", text(result), "Too many tool calls: the limit 'anonymous' is reached. Try again in 60 minutes.")
 	same(t, "ran", s.ran.Load(), 3)
-	if listed, err := c.ListTools(t.Context(), sdk.ListToolsRequest{}); err != nil || len(listed.Tools) != 6 {
+	if listed, err := c.ListTools(t.Context(), sdk.ListToolsRequest{}); err != nil || len(listed.Tools) != 7 {
 		t.Error(err)
 	}
 }
 
 func TestACallThatFailsIsAFailureAndOneThatPanicsToo(t *testing.T) {
-	for _, tool := range []string{"fail", "panic"} {
+	for _, tool := range []string{"fail", "panic", "wrong"} {
 		s := newTools(t, Options{}, server.WithRecovery())
 		c := s.client()
 		for range 2 {
-			if _, err := work(t.Context(), c, tool); err == nil {
+			if result, err := work(t.Context(), c, tool); err == nil && !result.IsError {
 				t.Error("no error")
 			}
 		}
