@@ -50,7 +50,9 @@ func addOpen(s *contract.Server) error {
 	}
 	tools := newServer(metered)
 	addTool(tools, s, sdk.NewTool("echo", sdk.WithString("text", sdk.Required())),
-		func(_ context.Context, request sdk.CallToolRequest) (string, error) { return request.RequireString("text") })
+		func(_ context.Context, request sdk.CallToolRequest) (string, error) {
+			return request.RequireString("text")
+		})
 	addTool(tools, s, sdk.NewTool("wait"), func(ctx context.Context, _ sdk.CallToolRequest) (string, error) {
 		<-ctx.Done()
 		return "", ctx.Err()
