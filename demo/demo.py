@@ -1,6 +1,6 @@
 """A real MCP server behind callgate, and everybody who calls it: `make demo`.
 
-Starts the server of `tests/e2e/server.py`, drives it with the SDK's own client and with raw HTTP,
+Starts the server of `tests/e2e/python/server.py`, drives it with the SDK's own client and with raw HTTP,
 prints who was admitted, who was refused and why, and what the gate added to each call. Ends with
 status 1 where a line is not what DESIGN.md says.
 """
@@ -20,11 +20,13 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+E2E = Path(__file__).resolve().parents[1] / "tests" / "e2e"
+sys.path[:0] = [str(E2E), str(E2E / "python")]
 
 from guarded_acts import GUARDED_ACTS
 from harness import running_server
 from server import ANONYMOUS_BURST, CALLER_BURST, FORWARDED_BURST
+from servers import SERVERS
 from table import TIMEOUT_S, Line, report, say
 from wire import post
 
@@ -172,7 +174,7 @@ async def play(url: str) -> bool:
 def main() -> int:
     started_s = time.monotonic()
     say("starting an MCP server behind callgate …")
-    with running_server() as url:
+    with running_server(SERVERS["python"].command) as url:
         say(f"    it listens on {url}/mcp")
         is_right = asyncio.run(asyncio.wait_for(play(url), TIMEOUT_S))
     verdict = "every line is what DESIGN.md says" if is_right else "NOT what DESIGN.md says"

@@ -1,27 +1,23 @@
-"""Starts `server.py` as a process of its own, and ends it: for the tests and for the demo."""
+"""Starts a server as a process of its own, and ends it: for the tests and for the demo."""
 
 from __future__ import annotations
 
 import queue
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 10
 
-SERVER = Path(__file__).with_name("server.py")
-
 
 @contextmanager
-def running_server() -> Iterator[str]:
+def running_server(command: Sequence[str]) -> Iterator[str]:
     """The base URL of a fresh server, which ends with the `with` block, or with this process."""
     # The pipe to its standard input is what ties the server's life to ours, even to a violent end.
     process = subprocess.Popen(
-        [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     try:
         yield _first_line(process)

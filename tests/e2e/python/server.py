@@ -1,15 +1,6 @@
-"""A real MCP server behind callgate, on a free port of the loopback interface.
+"""A real MCP server behind callgate, made with the official Python SDK and served by uvicorn.
 
-It is made with the official Python SDK, served by uvicorn, and driven by the end-to-end tests and
-by `make demo`. Its first line of output is its base URL; it ends when its standard input does.
-
-    /mcp             tokens are verified where they are sent, and anonymous callers are served too
-    /private/mcp     without a valid token there is a 401
-    /guarded/mcp     API keys, three places, a breaker and a daily quota: see `guarded.py`
-    /stats           what ran, and what the gates decided
-
-The token `valid-NAME` is NAME's; every other one is invalid. All rate limits give back one
-call an hour, so that nothing a test counts depends on how fast it runs.
+What it does is said in README.md, one folder up; `guarded.py` has the part under `/guarded`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""The part of the server that has places, a breaker, a daily quota and API keys: `/guarded/mcp`.
-
-It has a gate and a time of its own, which stands still until somebody moves it: it begins a minute
-before midnight in Shanghai, where the days of its quota are kept.
-
-    POST /guarded/advance?seconds=N   moves that time
-    POST /guarded/release             lets the calls of `slow` that are running end
-
-The key `key-of-NAME` is NAME's, for each of `USERS`.
-"""
+"""The part of the server that has places, breakers, a daily quota and API keys: `/guarded`."""
 
 from __future__ import annotations
 
@@ -28,6 +19,7 @@ from callgate.mcp import CALLER, APIKeys, Observation, SDKMiddleware, protect, r
 
 PLACES = 3
 REJECT_TRIP = 5
+FAILURE_TRIP = 3
 COOLDOWN_S = 30
 DAILY_TOKENS = 1_000
 TOKENS_PER_THOUGHT = 400
@@ -68,6 +60,9 @@ class Guarded:
                 "caller": RateLimit(1, per="1h", burst=100),
                 "expensive": RateLimit(1, per="1h", burst=EXPENSIVE_BURST),
                 "tokens": Quota(DAILY_TOKENS, tz=ZONE),
+                "fragile": ConcurrencyLimit(
+                    PLACES, failure_trip=FAILURE_TRIP, cooldown=COOLDOWN_S * _NS
+                ),
                 "server": ConcurrencyLimit(
                     PLACES, reject_trip=REJECT_TRIP, cooldown=COOLDOWN_S * _NS
                 ),
@@ -75,6 +70,7 @@ class Guarded:
             policies={
                 "authenticated": [("caller", "caller"), ("tokens", "caller"), server],
                 "expensive": [("expensive", "caller"), ("tokens", "caller"), server],
+                "fragile": [("caller", "caller"), ("fragile", "shared"), server],
                 "anonymous": [server],
             },
             capacity=1_000,
@@ -110,7 +106,7 @@ def make_guarded_app(
     guarded: Guarded, ran: Callable[[str], None], observe: Callable[[Observation], None]
 ) -> Starlette:
     clocks = guarded.time.options()
-    tools = {"search": "expensive"}
+    tools = {"search": "expensive", "fail": "fragile"}
     inner = SDKMiddleware(guarded.gate, tools=tools, **clocks)
     server: MCPServer[Any] = MCPServer("callgate-guarded", middleware=[inner], log_level="ERROR")
 
@@ -133,6 +129,12 @@ def make_guarded_app(
         """Is expensive: it has a policy of its own."""
         ran(user_of(ctx.request_context.request.scope))
         return "found"
+
+    @server.tool()
+    def fail(ctx: Context[Any]) -> str:
+        """Has a fault."""
+        ran(user_of(ctx.request_context.request.scope))
+        raise RuntimeError("it is broken")
 
     users = {f"key-of-{name}": name for name in USERS}
     keys = APIKeys(users, failures=RateLimit(1, per="1h", burst=FAILED_ATTEMPTS))
