@@ -4,6 +4,7 @@
 //! error, so that no expectation passes unread.
 mod compare;
 pub mod report;
+mod runner;
 mod scenario;
 mod surface_c;
 mod surface_core;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use compare::difference;
 pub use report::Tally;
+pub use runner::{RUNNERS, Runner};
 pub use scenario::{Expectation, LimitSpec, Scenario, Step};
 pub use surface_c::SurfaceC;
 pub use surface_core::SurfaceCore;

@@ -1,20 +1,19 @@
 //! Runs every `*.jsonl` of a folder through the surfaces of the project, and prints a line for each
 //! file and surface: passed, failed, unsupported, the first difference.
 //!
-//! `vectors DIR [--surface core|c|python]`. Fails where any scenario does.
+//! `vectors DIR [--surface core|c|python|node|go]`. Fails where any scenario does.
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use callgate_tests::c;
-use callgate_tests::vectors::{self, Surface, SurfaceC, SurfaceCore, Tally, report};
+use callgate_tests::vectors::{self, RUNNERS, Surface, SurfaceC, SurfaceCore, Tally, report};
 
-const SURFACES: [&str; 3] = ["core", "c", "python"];
+const SURFACES: [&str; 5] = ["core", "c", "python", "node", "go"];
 
 fn main() -> ExitCode {
     let (folder, surfaces) = match arguments() {
         Ok(arguments) => arguments,
         Err(error) => {
-            eprintln!("{error}\nusage: vectors DIR [--surface core|c|python]");
+            eprintln!("{error}\nusage: vectors DIR [--surface {}]", SURFACES.join("|"));
             return ExitCode::from(2);
         }
     };
@@ -50,7 +49,10 @@ fn run(surface: &str, folder: &Path) -> Vec<Tally> {
     let ran = match surface {
         "core" => through(&mut SurfaceCore, folder),
         "c" => through(&mut SurfaceC::new(), folder),
-        _ => through_python(folder),
+        other => {
+            let runner = RUNNERS.iter().find(|runner| runner.surface == other);
+            runner.ok_or_else(|| "no runner".to_owned()).and_then(|runner| runner.run(folder))
+        }
     };
     ran.unwrap_or_else(|error| vec![Tally::broken(surface, "*", error)])
 }
@@ -62,28 +64,4 @@ fn through(surface: &mut dyn Surface, folder: &Path) -> Result<Vec<Tally>, Strin
         ran.unwrap_or_else(|error| Tally::broken(name, &file.display().to_string(), error))
     };
     Ok(vectors::files(folder)?.iter().map(run).collect())
-}
-
-/// The Python package has a runner of its own, which prints a tally as JSON for each file.
-fn through_python(folder: &Path) -> Result<Vec<Tally>, String> {
-    let expected = vectors::files(folder)?.len();
-    let python = std::env::var_os("CALLGATE_PYTHON").unwrap_or_else(|| "python3".into());
-    let script = c::root().join("ffi/python/tests/vectors.py");
-    let output = Command::new(python).arg(script).arg(folder).output();
-    let output = output.map_err(|e| format!("python: {e}"))?;
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let tallies: Vec<Tally> = printed
-        .lines()
-        .filter(|line| line.starts_with('{'))
-        .map(|line| serde_json::from_str(line).map_err(|e| format!("{line}: {e}")))
-        .collect::<Result<_, _>>()?;
-    if tallies.len() != expected {
-        let last = said.lines().last().unwrap_or_default();
-        return Err(format!("{} of {expected} files were run: {last}", tallies.len()));
-    }
-    if !output.status.success() && tallies.iter().all(|tally| tally.failed == 0) {
-        return Err(format!("{}: {said}", output.status));
-    }
-    Ok(tallies)
 }
