@@ -1,0 +1,3 @@
+module callgate.dev/callgate/benches
+
+go 1.24
