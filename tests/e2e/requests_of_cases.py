@@ -51,7 +51,7 @@ def request_of(send: dict[str, Any], server: Server, number: int = 0) -> dict[st
         "mcp-protocol-version": server.version,
     }
     content = b""
-    meta = meta_of(server)
+    meta = {} if send.get("bare") else meta_of(server)
     if "text" in send:
         text = send["text"].replace("%META%", json.dumps(meta))
         content = text.encode(send.get("encoding", "utf-8"))
@@ -60,6 +60,8 @@ def request_of(send: dict[str, Any], server: Server, number: int = 0) -> dict[st
         message, named = message_of(send, meta)
         content = json.dumps(message).encode()
         headers |= named
+    if send.get("bare"):
+        headers |= dict.fromkeys(("mcp-protocol-version", "mcp-method", "mcp-name"))
     if "token" in send:
         headers["authorization"] = "Bearer " + send["token"]
     if "key" in send:

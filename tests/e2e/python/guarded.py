@@ -108,7 +108,7 @@ def make_guarded_app(
     clocks = guarded.time.options()
     tools = {"search": "expensive", "fail": "fragile"}
     inner = SDKMiddleware(guarded.gate, tools=tools, **clocks)
-    server: MCPServer[Any] = MCPServer("callgate-guarded", middleware=[inner], log_level="ERROR")
+    server: MCPServer[Any] = MCPServer("callgate-guarded", middleware=[inner], log_level="CRITICAL")
 
     @server.tool()
     async def slow(ctx: Context[Any]) -> str:
