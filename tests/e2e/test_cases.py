@@ -16,7 +16,7 @@ from servers import SERVERS, Server
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("cases.jsonl").open()]
 TIMEOUT_S = 60
-REFUSALS = frozenset({413, 415, 429, 503})
+REFUSALS = frozenset({429, 503})
 
 
 class Player:

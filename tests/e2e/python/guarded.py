@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -108,7 +109,7 @@ def make_guarded_app(
     clocks = guarded.time.options()
     tools = {"search": "expensive", "fail": "fragile"}
     inner = SDKMiddleware(guarded.gate, tools=tools, **clocks)
-    server: MCPServer[Any] = MCPServer("callgate-guarded", middleware=[inner], log_level="CRITICAL")
+    server: MCPServer[Any] = MCPServer("callgate-guarded", middleware=[inner], log_level="ERROR")
 
     @server.tool()
     async def slow(ctx: Context[Any]) -> str:
@@ -129,6 +130,9 @@ def make_guarded_app(
         """Is expensive: it has a policy of its own."""
         ran(user_of(ctx.request_context.request.scope))
         return "found"
+
+    # The fault of `fail` is no news: the SDK would print it each time.
+    logging.getLogger("mcp.server.mcpserver.server").setLevel(logging.CRITICAL)
 
     @server.tool()
     def fail(ctx: Context[Any]) -> str:
