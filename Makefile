@@ -6,29 +6,41 @@ MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
 CARGO ?= cargo
+NODE ?= node
+NPM ?= npm
+GO ?= go
 DIR ?= tests/vectors
 SECONDS ?= 60
 
 VENV := target/venv
 # Of the environment in which the Python package is tested as a user would install it.
 RUN := $(CURDIR)/$(VENV)/bin/python
-WHEELS := target/wheels
+PEERS := target/peers
 ENGINE_SOURCES := Cargo.toml Cargo.lock $(shell find core ffi/src -type f) ffi/Cargo.toml ffi/build.rs include/callgate.h
 PACKAGE_SOURCES := $(shell find ffi/python/csrc ffi/python/src -type f -not -name '*.so' -not -path '*egg-info*' -not -path '*__pycache__*') \
 	ffi/python/setup.py ffi/python/pyproject.toml
+NODE_SOURCES := $(shell find ffi/node/csrc ffi/node/src ffi/node/scripts -type f) ffi/node/tsconfig.json
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+PACKAGED := target/package
+WHEEL = $(wildcard $(PACKAGED)/callgate-$(VERSION)-*.whl)
+NPM_TARBALL := $(PACKAGED)/callgate-$(VERSION).tgz
+GO_PROXY := $(PACKAGED)/go
+C_ARCHIVE := $(PACKAGED)/callgate-$(VERSION)-linux-$(shell uname -m).tar.gz
 
 say = @printf '\n\033[1m== %s\033[0m\n' '$(1)'
 
-.PHONY: help demo test check test-rust test-python test-e2e test-killed vectors bench bench-python fuzz header format clean
+.PHONY: help demo test check test-rust test-python test-node test-go test-e2e test-package test-killed vectors \
+	package e2e-servers bench bench-python bench-peers fuzz header format clean
 
 help: ## What there is to run
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed ## A real MCP server behind callgate, and everybody who calls it
 	$(call say,demo)
 	$(RUN) demo/demo.py
 
-test: check test-rust test-python test-e2e ## Everything that must hold
+test: check test-rust test-python test-node test-go test-e2e test-package ## Everything that must hold
 	$(call say,everything that must hold does)
 
 check: ## Formats, lints, types, the header's freshness
@@ -57,17 +69,57 @@ test-python: $(VENV)/installed ## The Python package, as installed from its whee
 	$(call say,Python package)
 	cd ffi/python && $(RUN) -m pytest -q
 
-test-e2e: $(VENV)/installed ## A real server, driven over HTTP
+test-node: target/node/built ## The npm package: types and tests
+	$(call say,types: Node)
+	cd ffi/node && $(NPM) run --silent types
+	$(call say,Node package)
+	cd ffi/node && $(NPM) test --silent
+
+test-go: target/go/library ## The Go module: formats, lints, tests with the race detector
+	$(call say,format and lints: Go)
+	test -z "$$(gofmt -l ffi/go tests/e2e/go benches/peers/go packaging | tee /dev/stderr)"
+	$(GO) build -C ffi/go/tools -o $(CURDIR)/target/go/staticcheck honnef.co/go/tools/cmd/staticcheck
+	cd ffi/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
+	cd tests/e2e/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
+	cd benches/peers/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
+	$(call say,Go module)
+	cd ffi/go && $(GO) test ./...
+	$(call say,Go module with the race detector)
+	cd ffi/go && $(GO) test -race ./...
+
+test-e2e: $(VENV)/installed e2e-servers ## Real servers of five SDKs, driven over HTTP
 	$(call say,end to end)
 	$(RUN) -m pytest -q tests/e2e
+
+e2e-servers: target/node/built target/go/library
+	$(call say,servers of Node and Go)
+	mkdir -p target/e2e
+	$(GO) build -C tests/e2e/go -o $(CURDIR)/target/e2e/ ./cmd/...
 
 test-killed: $(VENV)/installed ## Ten thousand clients killed in the middle of streamed calls, six ways; minutes
 	$(call say,ten thousand clients killed in the middle of streamed calls)
 	cd ffi/python && CALLGATE_KILLED=10000 $(RUN) -m pytest -q tests/test_mcp_disconnects.py
 
-vectors: $(VENV)/installed ## The scenario files of DIR through every surface: make vectors DIR=path
+test-package: package ## Each package, installed and used where there is nothing else
+	$(call say,the wheel in an environment of its own)
+	packaging/test/python.sh $(WHEEL) $(PYTHON)
+	$(call say,the npm package in an empty folder)
+	packaging/test/node.sh $(NPM_TARBALL)
+	$(call say,the Go module in a module of its own)
+	packaging/test/go.sh $(GO_PROXY)
+	$(call say,the C archive)
+	packaging/test/c.sh $(C_ARCHIVE)
+
+package: $(VENV)/installed $(NPM_TARBALL) $(GO_PROXY)/built $(C_ARCHIVE) ## Wheel, npm tarball, Go module and C archive, in target/package
+	$(call say,packages)
+	@printf '%s\n' $(CURDIR)/$(WHEEL) $(CURDIR)/$(NPM_TARBALL) $(CURDIR)/$(C_ARCHIVE) \
+		"$(CURDIR)/$(GO_PROXY) (a GOPROXY: file://$(CURDIR)/$(GO_PROXY))"
+
+vectors: $(VENV)/installed target/node/built target/go/library ## The scenario files of DIR through every surface: make vectors DIR=path
 	$(call say,vectors of $(DIR))
-	CALLGATE_PYTHON=$(RUN) $(CARGO) run --locked --release --quiet --package callgate-tests --bin vectors -- $(DIR)
+	$(GO) build -C ffi/go -o $(CURDIR)/target/go/vectors ./internal/vectors
+	CALLGATE_PYTHON=$(RUN) CALLGATE_NODE=$(NODE) CALLGATE_GO=$(CURDIR)/target/go/vectors \
+		$(CARGO) run --locked --release --quiet --package callgate-tests --bin vectors -- $(DIR)
 
 bench: ## What a decision costs, beside governor in the same run
 	$(call say,benches: a few minutes; the reports go to target/criterion)
@@ -76,6 +128,15 @@ bench: ## What a decision costs, beside governor in the same run
 
 bench-python: $(VENV)/installed ## What a decision costs from Python
 	$(RUN) benches/decide.py
+
+bench-peers: $(VENV)/installed $(PEERS)/python $(PEERS)/node target/node/built target/go/library ## callgate beside what users would pick instead, in one run
+	$(call say,peers in Python and Node and Go and Rust: some minutes)
+	$(PEERS)/python/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall $(WHEEL)
+	$(GO) build -C benches/peers/go -o $(CURDIR)/$(PEERS)/go .
+	$(PYTHON) benches/peers/compare.py \
+		"Python=$(PEERS)/python/bin/python benches/peers/python/bench.py" \
+		"Node=$(NODE) benches/peers/node/bench.mjs" "Go=$(PEERS)/go"
+	$(CARGO) bench --locked --package callgate-benches -- '^(admit|refuse)'
 
 fuzz: ## Random operations against the engine for SECONDS=60; needs cargo-fuzz
 	$(call say,fuzz for $(SECONDS) s)
@@ -89,6 +150,8 @@ format: ## Formats the Rust sources
 
 clean: ## Removes all that was built
 	rm -rf target ffi/python/build ffi/python/src/*.egg-info ffi/python/src/callgate/*.so
+	rm -rf ffi/node/build ffi/node/dist ffi/node/prebuilds ffi/node/source ffi/node/node_modules benches/peers/node/node_modules
+	rm -rf ffi/go/lib ffi/go/library.h
 
 $(VENV)/requirements: ffi/python/requirements-test.txt
 	$(call say,Python environment in $(VENV))
@@ -98,8 +161,46 @@ $(VENV)/requirements: ffi/python/requirements-test.txt
 	touch $@
 
 $(VENV)/installed: $(VENV)/requirements $(ENGINE_SOURCES) $(PACKAGE_SOURCES)
-	$(call say,Python package: one wheel for CPython 3.10 and later in $(WHEELS))
-	rm -rf $(WHEELS) ffi/python/build
-	$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEELS) ./ffi/python
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(WHEELS)/callgate-*.whl
+	$(call say,Python package: one wheel for CPython 3.10 and later in $(PACKAGED))
+	rm -rf $(PACKAGED)/callgate-*.whl ffi/python/build
+	$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(PACKAGED) ./ffi/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(PACKAGED)/callgate-*.whl
+	touch $@
+
+target/node/installed: ffi/node/package.json ffi/node/package-lock.json
+	$(call say,what the npm package is built and tested with)
+	cd ffi/node && $(NPM) ci --no-audit --no-fund --loglevel=error
+	mkdir -p $(@D)
+	touch $@
+
+target/node/built: target/node/installed $(ENGINE_SOURCES) $(NODE_SOURCES)
+	$(call say,Node package)
+	cd ffi/node && $(NPM) run --silent build
+	touch $@
+
+target/go/library: $(ENGINE_SOURCES) ffi/go/build.sh
+	$(call say,the C library for the Go module)
+	ffi/go/build.sh
+	mkdir -p $(@D)
+	touch $@
+
+$(NPM_TARBALL): target/node/built ffi/node/README.md
+	$(call say,npm package)
+	mkdir -p $(@D)
+	cd ffi/node && $(NPM) pack --silent --pack-destination $(CURDIR)/$(@D)
+
+$(C_ARCHIVE): $(ENGINE_SOURCES) $(wildcard packaging/c/*) LICENSE-APACHE LICENSE-MIT
+	$(call say,C archive)
+	packaging/c/archive.sh $(@D)
+
+$(PEERS)/python: benches/peers/python/requirements.txt
+	$(call say,peers in Python)
+	$(PYTHON) -m venv --clear $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+$(PEERS)/node: benches/peers/node/package-lock.json
+	$(call say,peers in Node)
+	cd benches/peers/node && $(NPM) ci --no-audit --no-fund --loglevel=error
+	mkdir -p $(@D)
 	touch $@
