@@ -107,5 +107,7 @@ def check(response: httpx.Response, expect: dict[str, Any], server: Server) -> N
         assert response.headers.get(name) == wanted, name
     if "json" in expect:
         assert is_part(expect["json"], response.json()), response.text
+        assert response.headers["content-type"] == "application/json"
+        assert response.headers["cache-control"] == "no-store"
     for name in expect.get("json_absent", ()):
         assert name not in response.json()
