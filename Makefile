@@ -91,9 +91,8 @@ test-e2e: $(VENV)/installed e2e-servers ## Real servers of five SDKs, driven ove
 	$(call say,end to end)
 	$(RUN) -m pytest -q tests/e2e
 
-e2e-servers: target/node/built target/go/library
-	$(call say,servers of Node and Go)
-	mkdir -p target/e2e
+e2e-servers: target/node/built target/go/library target/e2e/node
+	$(call say,servers in Go)
 	$(GO) build -C tests/e2e/go -o $(CURDIR)/target/e2e/ ./cmd/...
 
 test-killed: $(VENV)/installed ## Ten thousand clients killed in the middle of streamed calls, six ways; minutes
@@ -150,7 +149,7 @@ format: ## Formats the Rust sources
 
 clean: ## Removes all that was built
 	rm -rf target ffi/python/build ffi/python/src/*.egg-info ffi/python/src/callgate/*.so
-	rm -rf ffi/node/build ffi/node/dist ffi/node/prebuilds ffi/node/source ffi/node/node_modules benches/peers/node/node_modules
+	rm -rf ffi/node/build ffi/node/dist ffi/node/prebuilds ffi/node/source ffi/node/node_modules benches/peers/node/node_modules tests/e2e/node/node_modules
 	rm -rf ffi/go/lib ffi/go/library.h
 
 $(VENV)/requirements: ffi/python/requirements-test.txt
@@ -184,7 +183,13 @@ target/go/library: $(ENGINE_SOURCES) ffi/go/build.sh
 	mkdir -p $(@D)
 	touch $@
 
-$(NPM_TARBALL): target/node/built ffi/node/README.md
+target/e2e/node: tests/e2e/node/package-lock.json
+	$(call say,servers in Node)
+	cd tests/e2e/node && $(NPM) ci --no-audit --no-fund --loglevel=error
+	mkdir -p $(@D)
+	touch $@
+
+$(NPM_TARBALL): target/node/built $(wildcard ffi/node/*.md)
 	$(call say,npm package)
 	mkdir -p $(@D)
 	cd ffi/node && $(NPM) pack --silent --pack-destination $(CURDIR)/$(@D)
