@@ -20,6 +20,7 @@ ENGINE_SOURCES := Cargo.toml Cargo.lock $(shell find core ffi/src -type f) ffi/C
 PACKAGE_SOURCES := $(shell find ffi/python/csrc ffi/python/src -type f -not -name '*.so' -not -path '*egg-info*' -not -path '*__pycache__*') \
 	ffi/python/setup.py ffi/python/pyproject.toml
 NODE_SOURCES := $(shell find ffi/node/csrc ffi/node/src ffi/node/scripts -type f) ffi/node/tsconfig.json
+GO_SOURCES := $(shell find ffi/go -name '*.go' -o -name '*.h' -o -name 'go.*')
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PACKAGED := target/package
@@ -193,6 +194,12 @@ $(NPM_TARBALL): target/node/built $(wildcard ffi/node/*.md)
 	$(call say,npm package)
 	mkdir -p $(@D)
 	cd ffi/node && $(NPM) pack --silent --pack-destination $(CURDIR)/$(@D)
+
+$(GO_PROXY)/built: target/go/library $(GO_SOURCES)
+	$(call say,Go module)
+	rm -rf $(@D)
+	$(GO) run -C ffi/go/tools ./modulezip $(CURDIR)/$(@D)
+	touch $@
 
 $(C_ARCHIVE): $(ENGINE_SOURCES) $(wildcard packaging/c/*) LICENSE-APACHE LICENSE-MIT
 	$(call say,C archive)
