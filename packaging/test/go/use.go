@@ -15,11 +15,11 @@ import (
 func main() {
 	gate, err := callgate.New(callgate.Config{
 		Limits: map[string]callgate.Limit{
-			"caller": callgate.RateLimit{Count: 1, Per: time.Hour},
+			"caller": callgate.RateLimit{Count: 1, Per: time.Hour, Burst: 1},
 		},
 		Policies: map[string]callgate.Policy{
-			"authenticated": {{"caller", callgate.ScopeCaller}},
-			"anonymous":     {{"caller", callgate.ScopeShared}},
+			"authenticated": {{Limit: "caller", Scope: callgate.ScopeCaller}},
+			"anonymous":     {{Limit: "caller", Scope: callgate.ScopeShared}},
 		},
 		Capacity: 16,
 	})
@@ -31,12 +31,16 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	permit.Settle(callgate.Success)
+	if settled, err := permit.Settle(callgate.Success); settled != callgate.SettledNow || err != nil {
+		log.Fatalf("settled: %v, %v", settled, err)
+	}
 	_, err = gate.Admit("authenticated", callgate.Call{Caller: "user:1001"})
 	var refused *callgate.Refused
 	if !errors.As(err, &refused) {
 		log.Fatalf("the second call was not refused: %v", err)
 	}
-	_ = mcp.Protect(http.NotFoundHandler(), gate)
+	if _, err := mcp.Protect(http.NotFoundHandler(), gate, mcp.Options{}); err != nil {
+		log.Fatal(err)
+	}
 	fmt.Println("admitted one, refused one")
 }
