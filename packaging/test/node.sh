@@ -5,7 +5,8 @@ tarball=$(realpath "$1")
 sources=$(realpath "$(dirname "$0")/node")
 version=$(basename "$tarball" .tgz | cut -d- -f2)
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+rm=$(command -v rm)
+trap '"$rm" -rf "$scratch"' EXIT
 
 # All that there is to run. npm runs install scripts with sh.
 mkdir "$scratch/bin" "$scratch/project"
@@ -14,7 +15,7 @@ for tool in node npm sh env; do
 done
 cp "$sources"/use.* "$scratch/project"
 cd "$scratch/project"
-export PATH=$scratch/bin HOME=$scratch npm_config_cache=$scratch/cache
+export PATH=$scratch/bin HOME=$scratch npm_config_cache=$scratch/cache npm_config_update_notifier=false
 for tool in cc gcc clang cargo make; do
     ! command -v "$tool" >/dev/null || { echo "$tool is there" >&2; exit 1; }
 done
