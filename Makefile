@@ -24,7 +24,8 @@ GO_SOURCES := $(shell find ffi/go -name '*.go' -o -name '*.h' -o -name 'go.*')
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 PACKAGED := target/package
-WHEEL = $(wildcard $(PACKAGED)/callgate-$(VERSION)-*.whl)
+# For the shell: make itself may remember a folder as it was before.
+WHEEL := $(PACKAGED)/callgate-$(VERSION)-*.whl
 NPM_TARBALL := $(PACKAGED)/callgate-$(VERSION).tgz
 GO_PROXY := $(PACKAGED)/go
 C_ARCHIVE := $(PACKAGED)/callgate-$(VERSION)-linux-$(shell uname -m).tar.gz
@@ -112,8 +113,8 @@ test-package: package ## Each package, installed and used where there is nothing
 
 package: $(VENV)/installed $(NPM_TARBALL) $(GO_PROXY)/built $(C_ARCHIVE) ## Wheel, npm tarball, Go module and C archive, in target/package
 	$(call say,packages)
-	@printf '%s\n' $(CURDIR)/$(WHEEL) $(CURDIR)/$(NPM_TARBALL) $(CURDIR)/$(C_ARCHIVE) \
-		"$(CURDIR)/$(GO_PROXY) (a GOPROXY: file://$(CURDIR)/$(GO_PROXY))"
+	@ls -1 $(CURDIR)/$(WHEEL) $(CURDIR)/$(NPM_TARBALL) $(CURDIR)/$(C_ARCHIVE)
+	@echo '$(CURDIR)/$(GO_PROXY), which goes into GOPROXY as file://$(CURDIR)/$(GO_PROXY)'
 
 vectors: $(VENV)/installed target/node/built target/go/library ## The scenario files of DIR through every surface: make vectors DIR=path
 	$(call say,vectors of $(DIR))
