@@ -45,7 +45,7 @@ class Worker:
             sys.exit(f"{self.process.args} ended with {self.process.wait()}")
         return line
 
-    def batch_ns(self, seed: int) -> float:
+    def turn_ns(self, seed: int) -> float:
         assert self.process.stdin is not None
         print(seed, file=self.process.stdin)
         return float(self.hear())
@@ -70,7 +70,7 @@ def measure(command: list[str], subjects: list[Subject], cell: Cell) -> dict[Sub
         turns = list(subjects)
         for number in range(WARM_UP_ROUNDS + ROUNDS):
             for subject in turns:
-                ns = workers[subject].batch_ns(number)
+                ns = workers[subject].turn_ns(number)
                 if number >= WARM_UP_ROUNDS:
                     spent[subject].append(ns)
             turns.reverse()

@@ -9,12 +9,14 @@ import (
 	"log"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 )
 
-const batch = 20_000
+// A turn is so many parts of so many decisions, each timed by itself.
+const parts, part = 10, 2_000
 
 type subject struct {
 	name    string
@@ -72,7 +74,7 @@ func number(text string) int {
 	return n
 }
 
-// serve times a batch for each line of standard input, which seeds the draw of its callers.
+// serve takes a turn for each line of standard input, which seeds the draw of its callers.
 func serve(subject subject, count int, verdict string) {
 	callers := make([]string, count)
 	for n := range callers {
@@ -90,7 +92,7 @@ func serve(subject subject, count int, verdict string) {
 	fmt.Println("ready")
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
-		fmt.Println(timeBatch(decides, count, uint64(number(lines.Text()))))
+		fmt.Println(timeTurn(decides, count, uint64(number(lines.Text()))))
 	}
 }
 
@@ -108,29 +110,46 @@ func check(decide func(int) bool, count int, verdict string) {
 	}
 }
 
-// timeBatch has each thread decide about callers of its own draw, and returns the nanoseconds that one
-// decision takes as each of them sees it.
-func timeBatch(decides []func(int) bool, count int, seed uint64) float64 {
+// timeTurn has each thread decide about callers of its own draw, and returns the nanoseconds that one
+// decision takes as each of them sees it: the median of the turn's parts.
+func timeTurn(decides []func(int) bool, count int, seed uint64) float64 {
+	spent := make([]float64, parts)
 	drawn := make([][]int32, len(decides))
-	for thread := range decides {
-		draw := rand.New(rand.NewPCG(seed, uint64(thread)))
-		drawn[thread] = make([]int32, batch)
-		for n := range drawn[thread] {
-			drawn[thread][n] = draw.Int32N(int32(count))
+	for n := range spent {
+		for thread := range decides {
+			draw := rand.New(rand.NewPCG(seed, uint64(n*len(decides)+thread)))
+			drawn[thread] = make([]int32, part)
+			for at := range drawn[thread] {
+				drawn[thread][at] = draw.Int32N(int32(count))
+			}
 		}
+		spent[n] = timePart(decides, drawn)
 	}
+	slices.Sort(spent)
+	return (spent[(parts-1)/2] + spent[parts/2]) / 2
+}
+
+func timePart(decides []func(int) bool, drawn [][]int32) float64 {
 	if len(decides) == 1 {
 		started := time.Now()
 		decideAll(decides[0], drawn[0])
-		return float64(time.Since(started)) / batch
+		return float64(time.Since(started)) / part
 	}
-	var all sync.WaitGroup
-	started := time.Now()
+	var ready, done sync.WaitGroup
+	start := make(chan struct{})
 	for thread, decide := range decides {
-		all.Go(func() { decideAll(decide, drawn[thread]) })
+		ready.Add(1)
+		done.Go(func() {
+			ready.Done()
+			<-start
+			decideAll(decide, drawn[thread])
+		})
 	}
-	all.Wait()
-	return float64(time.Since(started)) / batch
+	ready.Wait()
+	started := time.Now()
+	close(start)
+	done.Wait()
+	return float64(time.Since(started)) / part
 }
 
 func decideAll(decide func(int) bool, callers []int32) {
