@@ -79,7 +79,8 @@ test-node: target/node/built ## The npm package: types and tests
 
 test-go: target/go/library ## The Go module: formats, lints, tests with the race detector
 	$(call say,format and lints: Go)
-	test -z "$$(gofmt -l ffi/go tests/e2e/go benches/peers/go packaging | tee /dev/stderr)"
+	unformatted=$$(gofmt -l ffi/go tests/e2e/go benches/peers/go packaging); \
+		[ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted" >&2; exit 1; }
 	$(GO) build -C ffi/go/tools -o $(CURDIR)/target/go/staticcheck honnef.co/go/tools/cmd/staticcheck
 	cd ffi/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
 	cd tests/e2e/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
