@@ -89,6 +89,8 @@ test-go: target/go/library ## The Go module: formats, lints, tests with the race
 	cd ffi/go && $(GO) test ./...
 	$(call say,Go module with the race detector)
 	cd ffi/go && $(GO) test -race ./...
+	$(call say,Go module with every pointer that passes to C checked)
+	cd ffi/go && GOEXPERIMENT=cgocheck2 $(GO) test .
 
 test-e2e: $(VENV)/installed e2e-servers ## Real servers of five SDKs, driven over HTTP
 	$(call say,end to end)
@@ -98,9 +100,11 @@ e2e-servers: target/node/built target/go/library target/e2e/node
 	$(call say,servers in Go)
 	$(GO) build -C tests/e2e/go -o $(CURDIR)/target/e2e/ ./cmd/...
 
-test-killed: $(VENV)/installed ## Ten thousand clients killed in the middle of streamed calls, six ways; minutes
-	$(call say,ten thousand clients killed in the middle of streamed calls)
+test-killed: $(VENV)/installed target/node/built ## Ten thousand clients killed in the middle of streamed calls, in Python and in Node; minutes
+	$(call say,ten thousand clients killed in the middle of streamed calls: Python)
 	cd ffi/python && CALLGATE_KILLED=10000 $(RUN) -m pytest -q tests/test_mcp_disconnects.py
+	$(call say,two thousand clients of each of five middlewares: Node)
+	cd ffi/node && CALLGATE_KILLED=2000 $(NODE) scripts/test.mjs test/mcp/disconnects.test.mjs
 
 test-package: package ## Each package, installed and used where there is nothing else
 	$(call say,the wheel in an environment of its own)
