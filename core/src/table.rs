@@ -4,15 +4,15 @@
 //! steps and the model it was checked by, is in ARCHITECTURE.md ("The table"); the names are the
 //! same here and there. What a state means is none of the table's business, except when it comes
 //! to rest.
+mod atomics;
 mod horizons;
 mod vacancy;
 mod word;
 
-use portable_atomic::{AtomicU128, Ordering, fence};
-
 use crate::key::{EntryKey, GROUP_SLOTS};
 use crate::settings::Settings;
 use crate::time::{Rest, Time};
+use atomics::{AtomicU128, Ordering, fence};
 pub(crate) use horizons::Horizons;
 use vacancy::Vacancy;
 use word::{FRESH, Phase, Word, generation_of, limit_of, not_older};
@@ -429,5 +429,7 @@ fn candidates(key: &EntryKey) -> impl Iterator<Item = usize> + use<> {
         .chain((0..GROUP_SLOTS).map(move |n| second.wrapping_add(n)))
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;

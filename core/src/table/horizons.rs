@@ -1,6 +1,5 @@
 //! Up to when the table has forgotten.
-use portable_atomic::{AtomicU64, Ordering};
-
+use super::atomics::{AtomicU64, Ordering};
 use crate::time::{Rest, Time};
 
 /// By each clock, the latest time at which an entry that lost its slot had come to rest. None can
@@ -9,7 +8,7 @@ use crate::time::{Rest, Time};
 #[derive(Default)]
 pub(crate) struct Horizons {
     pub(super) monotonic_ns: AtomicU64,
-    unix_ns: AtomicU64,
+    pub(super) unix_ns: AtomicU64,
 }
 
 impl Horizons {

@@ -1,0 +1,280 @@
+//! A gate about which it is known what each caller has, and what one operation that was cut short may
+//! have changed of that.
+pub mod stepping;
+
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use callgate_core::{
+    Admission, Call, ConcurrencyLimit, Config, Domain, Gate, Limit, Outcome, Permit, Quota,
+    RateLimit, Reason, Rule, Scope, Slot, Time, Windows,
+};
+
+use crate::crowd::Dice;
+use stepping::counted;
+
+const SECOND: u64 = 1_000_000_000;
+const HOUR: u64 = 3600 * SECOND;
+const NOW: Time = Time { now_ns: 10 * HOUR, unix_ns: 1_000 * HOUR };
+const LEASE_NS: u64 = 10 * SECOND;
+/// Claims are stale, places have lapsed, and hardly any token has come back.
+const LATER: Time = Time { now_ns: NOW.now_ns + 2 * LEASE_NS, unix_ns: NOW.unix_ns + 2 * LEASE_NS };
+const BURST: i64 = 4;
+const UNITS: i64 = 100;
+const RESERVE: i64 = 7;
+const PLACES: i64 = 2;
+
+/// The most instructions that any decision or settlement takes here. A round through all passes that are
+/// allowed would be ten times as long, and waiting for somebody is without end.
+const INSTRUCTIONS_MAX: u64 = 20_000;
+
+/// Policies: of one limit each, of all, and of all with one that refuses.
+const BY_RATE: u32 = 0;
+const BY_OTHER_RATE: u32 = 1;
+const BY_QUOTA: u32 = 2;
+const BY_PLACES: u32 = 3;
+const BY_REFUSAL: u32 = 4;
+const BY_ALL: u32 = 5;
+const BY_ALL_AND_REFUSAL: u32 = 6;
+
+const OLD: u64 = 1_000;
+const NEIGHBOURS: [u64; 2] = [1, 2];
+const SUBJECT: u64 = 3;
+const NEWCOMERS: u64 = 2_000;
+
+/// Memory that forked processes share.
+pub struct Mapping {
+    memory: *mut MaybeUninit<Slot>,
+    slots: usize,
+}
+
+impl Mapping {
+    pub fn new() -> Self {
+        let slots = with_config(Gate::slots_needed).expect("a gate");
+        let (bytes, access) = (slots * size_of::<Slot>(), libc::PROT_READ | libc::PROT_WRITE);
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, nobody else's.
+        let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED);
+        Self { memory: memory.cast(), slots }
+    }
+
+    /// A new gate. Of the one before nothing is left.
+    pub fn gate(&mut self) -> Gate<'_> {
+        // SAFETY: so long it is, and mapped until `self` goes; borrowed for as long as the gate.
+        let memory = unsafe { std::slice::from_raw_parts_mut(self.memory, self.slots) };
+        with_config(|config| Gate::init(memory, config)).expect("a gate")
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, at this length.
+        unsafe { libc::munmap(self.memory.cast(), self.slots * size_of::<Slot>()) };
+    }
+}
+
+fn with_config<T>(run: impl FnOnce(&Config<'_>) -> T) -> T {
+    let rate = |burst| Limit::Rate(RateLimit { count: 1, period_ns: HOUR, burst });
+    let places = Limit::Concurrency(ConcurrencyLimit {
+        max_in_flight: PLACES as u32,
+        lease_ns: LEASE_NS,
+        reject_trip: 0,
+        failure_trip: 0,
+        cooldown_ns: 0,
+        half_open_probes: 0,
+    });
+    let windows = Windows::Every { period_s: 86_400, anchor_unix_s: 0 };
+    let quota = Limit::Quota(Quota { limit: UNITS as u64, windows, must_seed: false });
+    let limits = [rate(BURST as u64), rate(BURST as u64), quota, places, rate(1)];
+    let by = |limit, scope| Rule { limit, scope };
+    let all =
+        [by(1, Scope::Caller), by(2, Scope::Caller), by(3, Scope::Shared), by(4, Scope::Shared)];
+    let policies: [&[Rule]; 7] =
+        [&[by(0, Scope::Caller)], &all[..1], &all[1..2], &all[2..3], &all[3..], &all[..3], &all];
+    run(&Config { capacity: 1, secret: *b"a secret of test", limits: &limits, policies: &policies })
+}
+
+/// What of the subject's is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    tokens: i64,
+    other_tokens: i64,
+    units: i64,
+    places: i64,
+}
+
+/// The operation that is cut short.
+pub enum Act {
+    Admit(Call),
+    Settle(Permit, Outcome, u64),
+}
+
+impl Act {
+    /// Whether a call was admitted.
+    pub fn run(&self, gate: &Gate<'_>) -> bool {
+        match self {
+            Self::Admit(call) => gate.admit(call, NOW).is_ok_and(|it| it.decision.admitted()),
+            Self::Settle(permit, outcome, used) => {
+                gate.settle(permit, *outcome, *used, NOW).is_err()
+            }
+        }
+    }
+}
+
+/// A gate before an act, and what the act makes of it.
+pub struct Scene<'m> {
+    pub gate: Gate<'m>,
+    pub act: Act,
+    before: Taken,
+    after: Taken,
+}
+
+fn call(gate: &Gate<'_>, policy: u32, caller: u64) -> Call {
+    let caller = gate.key(Domain::Caller, &caller.to_le_bytes());
+    Call { policy, caller, cost: 1, reserve: RESERVE as u64, ..Call::default() }
+}
+
+/// Decides, and sees that nobody was waited for.
+fn ask(gate: &Gate<'_>, policy: u32, caller: u64, time: Time) -> Admission {
+    let call = call(gate, policy, caller);
+    let (admission, instructions) = counted(|| gate.admit(&call, time));
+    assert!(instructions < INSTRUCTIONS_MAX, "{instructions} instructions");
+    admission.expect("a call that can be decided")
+}
+
+/// How often the caller is admitted until it is refused.
+fn drain(gate: &Gate<'_>, policy: u32, caller: u64, time: Time) -> i64 {
+    for n in 0.. {
+        let decision = ask(gate, policy, caller, time).decision;
+        if !decision.admitted() {
+            assert!(
+                matches!(decision.refused, Some(Reason::Rate | Reason::Concurrency)),
+                "{decision:?}"
+            );
+            return n;
+        }
+    }
+    unreachable!()
+}
+
+impl<'m> Scene<'m> {
+    /// The same for equal dice: entries at rest in up to all slots, two callers that are drained, and a subject that was here
+    /// before or was not.
+    pub fn new(gate: Gate<'m>, dice: &mut Dice) -> Self {
+        for n in 0..dice.below(17) {
+            gate.admit(&call(&gate, BY_RATE, OLD + n), Time::at(0)).expect("a decision");
+        }
+        for caller in NEIGHBOURS {
+            assert_eq!(drain(&gate, BY_RATE, caller, NOW), BURST);
+        }
+        let admit =
+            |policy| gate.admit(&call(&gate, policy, SUBJECT), NOW).expect("a decision").permit;
+        assert!(admit(BY_REFUSAL).is_some());
+        let mut before = Taken { tokens: 0, other_tokens: 0, units: 0, places: 0 };
+        let mut permits = [None, None];
+        for _ in 0..dice.below(3) {
+            permits[0] = admit(BY_RATE);
+            before.tokens += 1;
+        }
+        for _ in 0..dice.below(2) {
+            permits[1] = admit(BY_ALL);
+            before.other_tokens += 1;
+            before.units += RESERVE;
+            before.places += 1;
+        }
+        let [of_rate, of_all] = permits;
+        let mut after = before;
+        let act = match (dice.below(5), of_rate, of_all) {
+            (0, Some(permit), _) => {
+                after.tokens -= 1;
+                Act::Settle(permit, Outcome::Cancelled, 0)
+            }
+            (1, _, Some(permit)) => {
+                after.other_tokens -= 1;
+                after.units -= RESERVE;
+                after.places -= 1;
+                Act::Settle(permit, Outcome::Cancelled, 0)
+            }
+            (2, _, Some(permit)) => {
+                after.units += 30 - RESERVE;
+                after.places -= 1;
+                Act::Settle(permit, Outcome::Success, 30)
+            }
+            (n, ..) => {
+                let policy = [BY_RATE, BY_ALL, BY_ALL_AND_REFUSAL][n as usize % 3];
+                if policy == BY_RATE {
+                    after.tokens += 1;
+                } else {
+                    after.other_tokens += 1;
+                    after.units += RESERVE;
+                    after.places += 1;
+                }
+                Act::Admit(call(&gate, policy, SUBJECT))
+            }
+        };
+        Self { gate, act, before, after }
+    }
+
+    /// What of the subject's is taken, seen by taking all the rest of its tokens.
+    fn take_the_rest(&self, time: Time) -> Taken {
+        let Self { gate, .. } = self;
+        let looked = gate.peek(&call(gate, BY_QUOTA, SUBJECT), time).expect("a decision");
+        Taken {
+            tokens: BURST - drain(gate, BY_RATE, SUBJECT, time),
+            other_tokens: BURST - drain(gate, BY_OTHER_RATE, SUBJECT, time),
+            units: UNITS - looked[0].remaining as i64,
+            places: i64::from(gate.guards(3, time).expect("of places").in_flight),
+        }
+    }
+
+    /// That an act which stopped somewhere keeps nobody from anything: of each limit, it has taken what it
+    /// was to take, or nothing; others have what they had; no slot is lost, and no place for longer than a
+    /// lease. Whether it left a claim.
+    pub fn check_stopped(&self) -> (Taken, bool) {
+        let Self { gate, before, after, .. } = self;
+        let claimed = gate.stats(NOW).claimed;
+        assert!(claimed < 2, "one thread has one claim");
+        let seen = self.take_the_rest(NOW);
+        for (seen, states) in [
+            (seen.tokens, [before.tokens, after.tokens]),
+            (seen.other_tokens, [before.other_tokens, after.other_tokens]),
+            (seen.units, [before.units, after.units]),
+            (seen.places, [before.places, after.places]),
+        ] {
+            assert!(states.contains(&seen), "{seen} is taken, not one of {states:?}");
+        }
+        for caller in NEIGHBOURS {
+            assert_eq!(drain(gate, BY_RATE, caller, NOW), 0);
+        }
+        assert_eq!(drain(gate, BY_PLACES, 0, LATER), PLACES);
+        let live = gate.stats(LATER).live;
+        let slots = gate.stats(LATER).slots;
+        for n in live..slots {
+            let decision = ask(gate, BY_RATE, NEWCOMERS + n, LATER).decision;
+            assert!(decision.admitted(), "{n} of {slots} are taken: {decision:?}");
+        }
+        let refused = ask(gate, BY_RATE, NEWCOMERS, LATER).decision.refused;
+        assert_eq!(refused, Some(Reason::TableFull));
+        assert_eq!(gate.stats(LATER).live, slots);
+        (seen, claimed > 0)
+    }
+
+    /// That one which went on after all that, and so came late, has taken nothing that was not its own.
+    pub fn check_late(&self, admitted: bool, seen: Taken) {
+        let Self { gate, before, after, .. } = self;
+        let is_done = admitted || matches!(self.act, Act::Settle(..));
+        let whole = if is_done { after } else { before };
+        let now_seen = self.take_the_rest(LATER);
+        // What was taken first, plus what the rest was then, less what has come back since.
+        assert_eq!(seen.tokens + now_seen.tokens - BURST, whole.tokens);
+        assert_eq!(seen.other_tokens + now_seen.other_tokens - BURST, whole.other_tokens);
+        assert_eq!(now_seen.units, whole.units);
+        assert_eq!(now_seen.places, PLACES, "those that were taken since");
+        let stats = gate.stats(LATER);
+        assert_eq!((stats.live, stats.claimed), (stats.slots, 0));
+        for caller in NEIGHBOURS {
+            assert_eq!(drain(gate, BY_RATE, caller, LATER), 0);
+        }
+    }
+}
