@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use callgate_core::{
-    Admission, Call, ConcurrencyLimit, Config, Domain, Gate, Limit, Outcome, Permit, Quota,
-    RateLimit, Reason, Rule, Scope, Slot, Time, Windows,
+    Call, ConcurrencyLimit, Config, Domain, Gate, Limit, Outcome, Permit, Quota, RateLimit, Reason,
+    Rule, Scope, Settled, Slot, Time, Windows,
 };
 
 use crate::crowd::Dice;
@@ -24,9 +24,9 @@ const UNITS: i64 = 100;
 const RESERVE: i64 = 7;
 const PLACES: i64 = 2;
 
-/// The most instructions that any decision or settlement takes here. A round through all passes that are
-/// allowed would be ten times as long, and waiting for somebody is without end.
-const INSTRUCTIONS_MAX: u64 = 20_000;
+/// The most instructions that a decision by one limit takes here. All passes that are allowed would be many
+/// times as long, and waiting for somebody is without end.
+const INSTRUCTIONS_MAX: u64 = 40_000;
 
 /// Policies: of one limit each, of all, and of all with one that refuses.
 const BY_RATE: u32 = 0;
@@ -135,24 +135,14 @@ fn call(gate: &Gate<'_>, policy: u32, caller: u64) -> Call {
     Call { policy, caller, cost: 1, reserve: RESERVE as u64, ..Call::default() }
 }
 
-/// Decides, and sees that nobody was waited for.
-fn ask(gate: &Gate<'_>, policy: u32, caller: u64, time: Time) -> Admission {
-    let call = call(gate, policy, caller);
-    let (admission, instructions) = counted(|| gate.admit(&call, time));
-    assert!(instructions < INSTRUCTIONS_MAX, "{instructions} instructions");
-    admission.expect("a call that can be decided")
-}
-
 /// How often the caller is admitted until it is refused.
 fn drain(gate: &Gate<'_>, policy: u32, caller: u64, time: Time) -> i64 {
     for n in 0.. {
-        let decision = ask(gate, policy, caller, time).decision;
-        if !decision.admitted() {
-            assert!(
-                matches!(decision.refused, Some(Reason::Rate | Reason::Concurrency)),
-                "{decision:?}"
-            );
-            return n;
+        let decision = gate.admit(&call(gate, policy, caller), time).expect("a decision").decision;
+        match decision.refused {
+            None => {}
+            Some(Reason::Rate | Reason::Concurrency) => return n,
+            Some(_) => panic!("{decision:?}"),
         }
     }
     unreachable!()
@@ -216,25 +206,53 @@ impl<'m> Scene<'m> {
         Self { gate, act, before, after }
     }
 
+    /// Asks once for each of the subject's limits, and for a newcomer. What is admitted is given back.
+    fn check_nobody_is_waited_for(&self) {
+        let Self { gate, .. } = self;
+        for (policy, caller) in [
+            (BY_RATE, SUBJECT),
+            (BY_OTHER_RATE, SUBJECT),
+            (BY_QUOTA, SUBJECT),
+            (BY_PLACES, SUBJECT),
+            (BY_RATE, NEWCOMERS),
+        ] {
+            let call = call(gate, policy, caller);
+            let (admission, instructions) = counted(|| gate.admit(&call, NOW));
+            assert!(instructions < INSTRUCTIONS_MAX, "{instructions} instructions");
+            if let Some(permit) = admission.expect("a decision").permit {
+                let (settled, instructions) =
+                    counted(|| gate.settle(&permit, Outcome::Cancelled, 0, NOW));
+                assert_eq!(settled, Ok(Settled::Now));
+                assert!(instructions < INSTRUCTIONS_MAX, "{instructions} instructions");
+            }
+        }
+    }
+
     /// What of the subject's is taken, seen by taking all the rest of its tokens.
     fn take_the_rest(&self, time: Time) -> Taken {
         let Self { gate, .. } = self;
-        let looked = gate.peek(&call(gate, BY_QUOTA, SUBJECT), time).expect("a decision");
+        let asks_only = Call { reserve: 0, ..call(gate, BY_QUOTA, SUBJECT) };
+        let looked = gate.peek(&asks_only, time).expect("a decision");
         Taken {
             tokens: BURST - drain(gate, BY_RATE, SUBJECT, time),
             other_tokens: BURST - drain(gate, BY_OTHER_RATE, SUBJECT, time),
             units: UNITS - looked[0].remaining as i64,
-            places: i64::from(gate.guards(3, time).expect("of places").in_flight),
+            places: gate.guards(3, time).expect("of places").in_flight as i64,
         }
     }
 
     /// That an act which stopped somewhere keeps nobody from anything: of each limit, it has taken what it
     /// was to take, or nothing; others have what they had; no slot is lost, and no place for longer than a
     /// lease. Whether it left a claim.
-    pub fn check_stopped(&self) -> (Taken, bool) {
+    ///
+    /// `counts`: also that nobody is waited for, which takes a while.
+    pub fn check_stopped(&self, counts: bool) -> (Taken, bool) {
         let Self { gate, before, after, .. } = self;
         let claimed = gate.stats(NOW).claimed;
         assert!(claimed < 2, "one thread has one claim");
+        if counts {
+            self.check_nobody_is_waited_for();
+        }
         let seen = self.take_the_rest(NOW);
         for (seen, states) in [
             (seen.tokens, [before.tokens, after.tokens]),
@@ -251,11 +269,13 @@ impl<'m> Scene<'m> {
         let live = gate.stats(LATER).live;
         let slots = gate.stats(LATER).slots;
         for n in live..slots {
-            let decision = ask(gate, BY_RATE, NEWCOMERS + n, LATER).decision;
+            let call = call(gate, BY_RATE, NEWCOMERS + n);
+            let decision = gate.admit(&call, LATER).expect("a decision").decision;
             assert!(decision.admitted(), "{n} of {slots} are taken: {decision:?}");
         }
-        let refused = ask(gate, BY_RATE, NEWCOMERS, LATER).decision.refused;
-        assert_eq!(refused, Some(Reason::TableFull));
+        let one_more =
+            gate.admit(&call(gate, BY_RATE, NEWCOMERS), LATER).expect("a decision").decision;
+        assert_eq!(one_more.refused, Some(Reason::TableFull));
         assert_eq!(gate.stats(LATER).live, slots);
         (seen, claimed > 0)
     }
