@@ -32,13 +32,13 @@ fn rounds(seed: u64, round: impl Fn(&Scene<'_>, u64, bool) -> (bool, bool)) {
     let (mut mapping, mut tally) = (Mapping::new(), Tally::default());
     let mut whole = 0;
     for n in 0..rounds {
-        let mut dice = [0, 0].map(|_| Dice::new(seed << 32 | n / STOPS));
+        let mut dice = [0, 0].map(|_| Dice::new((seed << 32) | (n / STOPS)));
         if n % STOPS == 0 {
             let scene = Scene::new(mapping.gate(), &mut dice[0]);
             whole = stepping::counted(|| scene.act.run(&scene.gate)).1;
         }
         let scene = Scene::new(mapping.gate(), &mut dice[1]);
-        let last = Dice::new(n << 32 | seed).below(whole);
+        let last = Dice::new((n << 32) | seed).below(whole);
         let (stopped, left_a_claim) = round(&scene, last, n % STOPS == 0);
         tally.stopped += u64::from(stopped);
         tally.left_a_claim += u64::from(left_a_claim);

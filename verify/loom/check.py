@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the table's loom tests, then breaks the table in many ways and sees each found.
 
-    check.py [--only NAME] [--all-tests]
+    check.py [--faults] [--only NAME] [--all-tests]
 
 A fault is one change of the sources, made in a copy of them; the text that it replaces must be there
 exactly once, so that a fault can't silently come to nothing when the table changes. A fault that no
@@ -68,13 +68,14 @@ def failed_tests(said: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", metavar="NAME", help="this fault only, and not the table as it is")
+    parser.add_argument("--faults", action="store_true", help="the faults, and not the table as it is")
+    parser.add_argument("--only", metavar="NAME", help="of the faults, this one")
     parser.add_argument("--all-tests", action="store_true", help="every test against every fault")
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     start, wrong = time.monotonic(), 0
     copy_sources()
-    if not options.only:
+    if not options.faults:
         built, passed, said = run([])
         executions = sum(map(int, re.findall(r"(\d+) executions", said)))
         print(f"the table as it is: {'holds' if passed else 'FAILS'}, {executions} executions, "

@@ -236,8 +236,8 @@ impl<'m> Scene<'m> {
         Taken {
             tokens: BURST - drain(gate, BY_RATE, SUBJECT, time),
             other_tokens: BURST - drain(gate, BY_OTHER_RATE, SUBJECT, time),
-            units: UNITS - looked[0].remaining as i64,
-            places: gate.guards(3, time).expect("of places").in_flight as i64,
+            units: UNITS - looked[0].remaining.cast_signed(),
+            places: gate.guards(3, time).expect("of places").in_flight.cast_signed(),
         }
     }
 

@@ -76,10 +76,12 @@ extern "C" fn on_step(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         return;
     }
     match END.get() {
-        // SAFETY: ends this very process.
-        End::Kill => unsafe {
-            libc::kill(libc::getpid(), libc::SIGKILL);
-        },
+        End::Kill => {
+            // SAFETY: asks only.
+            let me = unsafe { libc::getpid() };
+            // SAFETY: ends this very process.
+            unsafe { libc::kill(me, libc::SIGKILL) };
+        }
         End::Park => {
             PARKED.store(true, SeqCst);
             while !RESUMED.load(SeqCst) {

@@ -83,6 +83,23 @@ fn two_charges_and_a_newcomer() {
     });
 }
 
+/// A charge that lost its entry is not charged to the one that is there now, though that has a token left.
+#[test]
+fn a_charge_follows_no_slot_to_another_entry() {
+    const KEYS: [EntryKey; 2] = [key(TWO, 2, [0, 1]), key(TWO, 1, [0, 2])];
+    let before = |table: &Table<'static>| {
+        table.put(0, Phase::Live, ticks(NOW), &KEYS[0]);
+        table.occupy(&[1, 2, 3, 4, 5]);
+    };
+    check(extent(2, 4), before, |table| {
+        let other = drawer(table, KEYS[1], NOW);
+        let all = [table.draw(&KEYS[0], NOW), other.join().unwrap()];
+        assert_eq!(admitted(&all), 1, "{all:?}");
+        let live = KEYS.map(|key| table.live(&key).contains(&ticks(NOW + TOKEN_NS)));
+        assert_eq!(live, all.map(|drawn| drawn == Drawn::At(NOW)));
+    });
+}
+
 /// A drained entry is refunded: only then may its slot be given away, and the charge is given back once,
 /// to nobody else.
 #[test]
@@ -108,17 +125,18 @@ fn a_late_refund_gives_nothing_to_who_took_the_slot() {
     });
 }
 
-/// What others of the key do meanwhile never hides it from its refund.
+/// A JOIN that a late thread left, and those who clear it away, never hide an entry from its refund.
 #[test]
-fn a_refund_finds_its_entry_beside_those_that_join() {
+fn a_refund_finds_its_entry_behind_a_join() {
     let before = |table: &Table<'static>| {
         let mine = key(TWO, 2, [0, 1]);
         table.put(0, Phase::Live, ticks(NOW + TOKEN_NS), &mine);
+        table.put(2, Phase::Join, NOW.into(), &mine);
         table.occupy(&[1, 3, 4, 5]);
     };
     check(extent(3, 2), before, |table| {
         let mine = key(TWO, 2, [0, 1]);
-        let refund = spawn(move || table.refund(&mine, NOW, NOW));
+        let refund = spawn(move || table.refund(&key(TWO, 2, [1, 0]), NOW, NOW));
         let other = drawer(table, key(TWO, 2, [1, 0]), NOW);
         let drawn = table.draw(&mine, NOW);
         assert!(refund.join().unwrap());
