@@ -83,7 +83,7 @@ FAULTS = {
         ["two_inserts::of_one_token"]),
     "no fence after the scan": (
         [(TABLE, "        fence(Ordering::Acquire);\n", "")],
-        ["reclaim::a_stale_time_starts_a_key_no_earlier_than_it_came_to_rest"]),
+        ["reclaim::a_stale_time_misses_no_entry_that_came_and_went"]),
     "the key word is written Relaxed": (
         [(TABLE, "slot.keyword.compare_exchange(old, new, Ordering::Release, Ordering::Relaxed);",
           "slot.keyword.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);")],

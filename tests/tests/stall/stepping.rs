@@ -52,7 +52,7 @@ pub fn stopped_after<T>(instructions: u64, end: End, work: impl FnOnce() -> T) -
 
 /// Runs `work` and counts its instructions. One without end ends the process.
 pub fn counted<T>(work: impl FnOnce() -> T) -> (T, u64) {
-    stopped_after(1_000_000, End::Kill, work)
+    stopped_after(200_000, End::Kill, work)
 }
 
 /// Before a thread is started that may be parked.

@@ -33,6 +33,24 @@ fn a_stale_time_starts_a_key_no_earlier_than_it_came_to_rest() {
     });
 }
 
+/// The key was not there when the thread looked for it, and is gone again when it looks for others that
+/// join: it was charged meanwhile, came to rest and lost its slot.
+#[test]
+fn a_stale_time_misses_no_entry_that_came_and_went() {
+    let before = |table: &Table<'static>| table.occupy(&[1, 3, 4, 5]);
+    check(extent(2, 2), before, |table| {
+        let stale_ns = NOW - TOKEN_NS;
+        let other = spawn(move || {
+            let charged = table.draw(&MINE, stale_ns);
+            table.draw(&OTHERS, NOW);
+            charged
+        });
+        let all = [table.draw(&key(ONE, 2, [1, 0]), stale_ns), other.join().unwrap()];
+        let at_once = all.iter().filter(|&&drawn| drawn == Drawn::At(stale_ns)).count();
+        assert!(at_once < 2, "one token was given twice: {all:?}");
+    });
+}
+
 /// As above, with another key whose thread looks for the same free slot.
 #[test]
 fn a_stale_time_among_three() {
