@@ -79,6 +79,7 @@ pub(crate) const STORED_BITS: u32 = 98;
 
 /// With fewer, loom comes to an end.
 pub(crate) const GROUP_SLOTS: usize = if cfg!(all(test, loom)) { 2 } else { 8 };
+const PLACE_MASK: u64 = GROUP_SLOTS as u64 - 1;
 
 /// Which state of which limit: what the table finds entries by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ impl EntryKey {
         Self {
             tag: u128::from(limit) << STORED_BITS | bits & ((1 << STORED_BITS) - 1),
             groups: [first.wrapping_mul(GROUP_SLOTS), second.wrapping_mul(GROUP_SLOTS)],
-            places: [key.lo, key.lo >> 3].map(|bits| bits as usize % GROUP_SLOTS),
+            places: [(key.lo & PLACE_MASK) as usize, (key.lo >> 3 & PLACE_MASK) as usize],
         }
     }
 }
