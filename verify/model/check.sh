@@ -74,7 +74,8 @@ LIST
 one() {                                # name expected flags...
   local name=$1 want=$2 dir=$WORK/$1 breadth= got=BROKEN states why start=$SECONDS; shift 2
   mkdir -p "$dir"; cp "$MODEL" "$dir"/table.pml
-  [ "$want" = fails ] && breadth=-DBFS      # breadth first: a shortest trace
+  # Breadth first: a shortest trace. Of a livelock, depth first: it is as long as generations go.
+  [ "$want" = fails ] && [[ $name != *GIVE_UP ]] && breadth=-DBFS
   ( cd "$dir" && spin "$@" -a table.pml && "$CC" -O2 -w -DSAFETY -DCOLLAPSE -DNOREDUCE \
       -DMEMLIM=6000 $breadth -o pan pan.c ) > "$dir/build.out" 2>&1 &&
     ( cd "$dir" && timeout "$LIMIT" ./pan -m100000 ) > "$dir/pan.out" 2>&1

@@ -232,11 +232,13 @@ impl<'m> Scene<'m> {
     fn take_the_rest(&self, time: Time) -> Taken {
         let Self { gate, .. } = self;
         let asks_only = Call { reserve: 0, ..call(gate, BY_QUOTA, SUBJECT) };
-        let looked = gate.peek(&asks_only, time).expect("a decision");
+        let looked = gate.peek(&asks_only, time).expect("a decision")[0];
+        // Where all places are others', the subject has none of its own.
+        let has_entry = looked.refused != Some(Reason::TableFull);
         Taken {
             tokens: BURST - drain(gate, BY_RATE, SUBJECT, time),
             other_tokens: BURST - drain(gate, BY_OTHER_RATE, SUBJECT, time),
-            units: UNITS - looked[0].remaining.cast_signed(),
+            units: if has_entry { UNITS - looked.remaining.cast_signed() } else { 0 },
             places: gate.guards(3, time).expect("of places").in_flight.cast_signed(),
         }
     }
