@@ -70,9 +70,7 @@ static void is_decision(const world *w, const callgate_decision *decision) {
     HOLDS(decision->admitted <= 1 && decision->reserved == 0);
     HOLDS(decision->reason <= CALLGATE_REASON_NEVER);
     HOLDS(decision->admitted == (decision->reason == CALLGATE_REASON_NONE));
-    /* Policies are part of the memory: overwritten, they may name a limit that the gate has not. */
-    HOLDS(decision->by < (w->is_overwritten ? 64 : w->config.limit_count) ||
-          decision->by == CALLGATE_NO_LIMIT);
+    HOLDS(decision->by < w->config.limit_count || decision->by == CALLGATE_NO_LIMIT);
     if (!w->is_overwritten) {
         HOLDS(decision->remaining <= decision->limit);
         HOLDS(decision->admitted || decision->by != CALLGATE_NO_LIMIT);

@@ -124,7 +124,7 @@ impl Gate<'_> {
         holds: &mut Holds,
     ) -> (Decision, Kind) {
         let Some(setting) = self.table.settings.read(rule.limit) else {
-            return (Decision::table_full(rule.limit, 1), Kind::None);
+            return (self.unread(rule.limit), Kind::None);
         };
         let limit = setting.limit();
         let decision = match &limit {
@@ -136,6 +136,13 @@ impl Gate<'_> {
             }
         };
         (decision, limit.kind())
+    }
+
+    /// What is said where a limit can't be read: it is being changed over and over, or the memory was
+    /// overwritten and the policy names one that isn't there.
+    fn unread(&self, limit: u8) -> Decision {
+        let by = Some(limit).filter(|limit| *limit < self.limit_count());
+        Decision { by, ..Decision::table_full(limit, 1) }
     }
 
     /// Takes tokens.
@@ -217,7 +224,7 @@ impl Gate<'_> {
     /// What [`charge`](Self::charge) would say.
     pub(super) fn look(&self, call: &Call, rule: Rule, time: Time) -> Decision {
         let Some(setting) = self.table.settings.read(rule.limit) else {
-            return Decision::table_full(rule.limit, 1);
+            return self.unread(rule.limit);
         };
         let limit = setting.limit();
         if limit == Compiled::Off {

@@ -2,6 +2,7 @@
 use std::vec::Vec;
 
 use super::*;
+use crate::call::Reason;
 use crate::rate::RateLimit;
 
 const MS: u64 = 1_000_000;
@@ -125,4 +126,16 @@ fn what_a_call_that_was_held_up_takes_back_is_less_by_what_time_gave_back() {
     let admission = gate.admit_by(&refused, Time::at(0), clock).unwrap();
     assert_eq!(admission.decision.by, Some(1));
     assert!(!admit(&gate, &alone, MS).admitted(), "one token came back, and is used");
+}
+
+#[test]
+fn no_decision_names_a_limit_that_is_not_there() {
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[TEN], &[CALLER])).unwrap();
+    // As whoever overwrites the gate's memory might.
+    gate.policies[0].store(&[Rule { limit: 63, scope: Scope::Caller }]);
+    let call = call(&gate, 1);
+    let decision = admit(&gate, &call, 0);
+    assert_eq!((decision.refused, decision.by), (Some(Reason::TableFull), None));
+    assert_eq!(gate.peek(&call, Time::at(0)).unwrap().as_slice(), [decision]);
 }
