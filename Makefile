@@ -33,10 +33,11 @@ C_ARCHIVE := $(PACKAGED)/callgate-$(VERSION)-linux-$(shell uname -m).tar.gz
 say = @printf '\n\033[1m== %s\033[0m\n' '$(1)'
 
 .PHONY: help demo test check test-rust test-python test-node test-go test-e2e test-package test-killed vectors \
-	package e2e-servers bench bench-python bench-peers fuzz header format clean
+	package e2e-servers bench bench-python bench-peers header format clean fuzz verify verify-table verify-peers \
+	verify-sanitizers verify-abi verify-architectures verify-firmware verify-fuzz
 
 help: ## What there is to run
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/installed ## A real MCP server behind callgate, and everybody who calls it
 	$(call say,demo)
@@ -144,9 +145,46 @@ bench-peers: $(VENV)/installed $(PEERS)/python $(PEERS)/node target/node/built t
 		"Node=$(NODE) benches/peers/node/bench.mjs" "Go=$(PEERS)/go"
 	$(CARGO) bench --locked --package callgate-benches -- '^(admit|refuse)'
 
-fuzz: ## Random operations against the engine for SECONDS=60; needs cargo-fuzz
-	$(call say,fuzz for $(SECONDS) s)
-	cd fuzz && RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run operations -- -max_total_time=$(SECONDS)
+verify: verify-table verify-peers verify-sanitizers verify-abi verify-architectures verify-firmware verify-fuzz ## The slower proofs; each part alone: verify-PART
+	$(call say,each proof held and each fault built in was noticed)
+
+verify-table: ## The table: loom, the Promela model, stalled threads and killed processes
+	$(call say,the table under loom)
+	$(PYTHON) verify/loom/check.py
+	$(call say,the model of the table)
+	verify/model/check.sh
+	$(call say,threads that stop and processes that are killed at any instruction)
+	CALLGATE_ROUNDS=1000 $(CARGO) test --locked --package callgate-tests --test stalled
+
+verify-peers: target/go/library ## The same traffic through governor, golang.org/x/time/rate and callgate
+	$(call say,beside governor)
+	$(CARGO) test --locked --package callgate-tests --test peers
+	$(call say,beside golang.org/x/time/rate)
+	cd verify/peers && $(GO) vet ./... && $(GO) test ./...
+
+verify-sanitizers: ## Thread, address and undefined-behaviour sanitizers; valgrind
+	$(call say,sanitizers)
+	verify/sanitizers/run.sh
+
+verify-abi: ## The binary interface against what is committed and released
+	$(call say,binary interface)
+	verify/abi/run.sh
+
+verify-architectures: ## Vectors, C and threads on i686, aarch64, s390x; a build for riscv32imac
+	$(call say,other architectures)
+	verify/architectures/run.sh
+
+verify-firmware: ## Vectors on Cortex-M4 and M0; flash and RAM
+	$(call say,bare metal)
+	verify/firmware/run.sh
+
+verify-fuzz: $(VENV)/fuzz ## A short run of each fuzz target
+	$(call say,fuzz targets for some seconds each)
+	fuzz/run.sh all 20
+
+fuzz: $(VENV)/fuzz ## Each fuzz target for SECONDS=60
+	$(call say,fuzz targets for $(SECONDS) s each)
+	fuzz/run.sh all $(SECONDS)
 
 header: ## Writes include/callgate.h anew from the sources
 	CALLGATE_WRITE_HEADER=1 $(CARGO) test --quiet --package callgate-tests --test header
@@ -171,6 +209,10 @@ $(VENV)/installed: $(VENV)/requirements $(ENGINE_SOURCES) $(PACKAGE_SOURCES)
 	rm -rf $(PACKAGED)/callgate-*.whl ffi/python/build
 	$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(PACKAGED) ./ffi/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(PACKAGED)/callgate-*.whl
+	touch $@
+
+$(VENV)/fuzz: $(VENV)/installed fuzz/requirements.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement fuzz/requirements.txt
 	touch $@
 
 target/node/installed: ffi/node/package.json ffi/node/package-lock.json
