@@ -5,7 +5,8 @@ import { test } from "node:test";
 
 import { echoedId, INVALID_REQUEST, parse, PARSE_ERROR, toolCalls, UnreadableMessage } from "../../dist/mcp/message.js";
 import { elementsAt, membersAt } from "../../dist/mcp/json-text.js";
-import { callMessage } from "./support.mjs";
+import { protect } from "../../dist/mcp/index.js";
+import { callMessage, makeGate } from "./support.mjs";
 
 const callsIn = (body) => toolCalls(parse(typeof body === "string" ? Buffer.from(body, "latin1") : body));
 const tools = (calls) => calls?.entries.map((entry) => entry.tool);
@@ -158,4 +159,19 @@ test("members and elements are where JSON.parse finds them, whatever is between 
     const elements = array(3);
     assert.equal(elementsAt(elements, 0).length, JSON.parse(elements).length, elements);
   }
+});
+
+for (const contentType of ["application/json", "APPLICATION/JSON", "text/plain, Application/Json", "text/plain,\tapplication/json;"]) {
+  test(`a body that readers read differently is refused where its content type is ${JSON.stringify(contentType)}`, async () => {
+    const handler = protect(async () => new Response("ran"), makeGate());
+    const body = '{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call","params":{"name":"echo"}}';
+    const request = new Request("http://localhost/mcp", { method: "POST", body, headers: { "content-type": contentType } });
+    assert.equal((await handler(request)).status, 400);
+  });
+}
+
+test("a body that no reader takes for JSON passes", async () => {
+  const handler = protect(async () => new Response("ran"), makeGate());
+  const request = new Request("http://localhost/mcp", { method: "POST", body: "a=1", headers: { "content-type": "text/plain" } });
+  assert.equal(await (await handler(request)).text(), "ran");
 });
