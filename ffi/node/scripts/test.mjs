@@ -16,5 +16,7 @@ function* testsIn(directory) {
 
 const named = process.argv.slice(2);
 const files = named.length > 0 ? named : [...testsIn(path.join(PACKAGE, "test"))].sort();
-const ran = spawnSync(process.execPath, ["--expose-gc", "--test", ...files], { stdio: "inherit" });
+// Without a terminal, Node's own would print thousands of lines of TAP.
+const reporter = `--test-reporter=${path.join(PACKAGE, "test", "reporter.mjs")}`;
+const ran = spawnSync(process.execPath, ["--expose-gc", "--test", reporter, ...files], { stdio: "inherit" });
 process.exitCode = ran.status ?? 1;
