@@ -206,7 +206,7 @@ impl<'m> Gate<'m> {
         used: u64,
         clock: impl Fn() -> Time,
     ) -> Result<Settled, CallError> {
-        let policy = self.policies.get(permit.call.policy as usize);
+        let policy = self.policies.get(permit.call().policy as usize);
         let (Some(policy), true) = (policy, permit.is_of(self.fingerprint)) else {
             return if permit.is_empty() {
                 Ok(Settled::Already)

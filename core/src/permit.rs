@@ -1,5 +1,6 @@
 //! What an admitted call holds until it is settled.
 use core::fmt;
+use core::mem::size_of;
 use portable_atomic::{AtomicU32, Ordering};
 
 use crate::call::Call;
@@ -36,6 +37,8 @@ pub enum Settled {
 ///
 /// Settling twice through one permit has no effect, from whatever threads; a copy would be settled
 /// anew.
+// A host copies it byte by byte, so no byte may be left unwritten: the call's fields without the
+// padding of `Call`.
 #[repr(C)]
 pub struct Permit {
     state: AtomicU32,
@@ -43,18 +46,24 @@ pub struct Permit {
     fingerprint: u32,
     /// The gate's when the call was admitted: a limit that was changed since takes nothing back.
     pub(crate) revision: u32,
-    /// Whether there are marks.
-    is_marked: u32,
-    pub(crate) call: Call,
+    policy: u32,
+    caller: Key,
+    tool: Key,
+    cost: u64,
+    reserve: u64,
     /// When the call was charged.
     pub(crate) stamp_ns: u64,
+    /// Whether there are marks.
+    is_marked: u64,
     marks: [u64; MAX_RULES],
 }
+
+const _: () = assert!(size_of::<Permit>() == 16 + 2 * size_of::<Key>() + 4 * 8 + 8 * MAX_RULES);
 
 /// Of each rule of a call's policy, what its limit needs to know of the charge; 0 where that is
 /// nothing.
 pub(crate) struct Marks {
-    any: u32,
+    any: u64,
     marks: [u64; MAX_RULES],
 }
 
@@ -82,9 +91,13 @@ impl Permit {
         state: AtomicU32::new(0),
         fingerprint: 0,
         revision: 0,
-        is_marked: 0,
-        call: Call { caller: Key::ABSENT, tool: Key::ABSENT, cost: 0, reserve: 0, policy: 0 },
+        policy: 0,
+        caller: Key::ABSENT,
+        tool: Key::ABSENT,
+        cost: 0,
+        reserve: 0,
         stamp_ns: 0,
+        is_marked: 0,
         marks: [0; MAX_RULES],
     };
 
@@ -97,7 +110,27 @@ impl Permit {
         Marks { any: is_marked, marks }: Marks,
     ) -> Self {
         let state = AtomicU32::new(HELD);
-        Self { state, fingerprint, revision, is_marked, call: *call, stamp_ns, marks }
+        let Call { caller, tool, cost, reserve, policy } = *call;
+        Self {
+            state,
+            fingerprint,
+            revision,
+            policy,
+            caller,
+            tool,
+            cost,
+            reserve,
+            stamp_ns,
+            is_marked,
+            marks,
+        }
+    }
+
+    /// The call that was admitted.
+    #[inline]
+    pub(crate) fn call(&self) -> Call {
+        let Self { caller, tool, cost, reserve, policy, .. } = *self;
+        Call { caller, tool, cost, reserve, policy }
     }
 
     pub(crate) fn has_marks(&self) -> bool {

@@ -330,7 +330,7 @@ impl Gate<'_> {
             let mark = permit.mark(n);
             if mark == 0 {
                 if outcome == Outcome::Cancelled {
-                    self.refund(&permit.call, rule, permit.revision, permit.stamp_ns, &now_ns);
+                    self.refund(&permit.call(), rule, permit.revision, permit.stamp_ns, &now_ns);
                 }
                 continue;
             }
@@ -359,7 +359,7 @@ impl Gate<'_> {
     ) -> Option<()> {
         let place = Place::from_word(permit.mark(n));
         let returned = place.and_then(|place| {
-            let key = self.entry_key(&permit.call, rule);
+            let key = self.entry_key(&permit.call(), rule);
             let returned = self.table.amend(&key, |payload| {
                 match guard.settle(payload, place, outcome, now_ns()) {
                     Some(returned) => Step::Write(returned.payload, Some(returned.tripped)),
@@ -382,7 +382,7 @@ impl Gate<'_> {
 
     /// Replaces a reserve by what was used.
     fn account_for(&self, permit: &Permit, mark: u64, rule: Rule, outcome: Outcome, used: u64) {
-        let call = &permit.call;
+        let call = &permit.call();
         self.table.amend(&self.entry_key(call, rule), |payload| {
             match quota::settle(payload, mark, call.reserve, outcome, used) {
                 Some(next) if next != payload => Step::Write(next, ()),
