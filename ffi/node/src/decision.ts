@@ -116,13 +116,13 @@ export function countOf(words: readonly number[], at: number): number | bigint {
 // prettier-ignore
 export function decisionWords(w: Int32Array, at: number, permitAt: number): number[] {
   const count = w[at + InDecision.PermitWords] as number;
-  if (count === 20) {
+  if (count === 18) {
     const p = permitAt;
     return [
       w[at]!, w[at + 1]!, w[at + 2]!, w[at + 3]!, w[at + 4]!, w[at + 5]!,
       w[at + 6]!, w[at + 7]!, w[at + 8]!, w[at + 9]!, w[at + 10]!, w[at + 11]!,
       w[p]!, w[p + 1]!, w[p + 2]!, w[p + 3]!, w[p + 4]!, w[p + 5]!, w[p + 6]!, w[p + 7]!, w[p + 8]!, w[p + 9]!,
-      w[p + 10]!, w[p + 11]!, w[p + 12]!, w[p + 13]!, w[p + 14]!, w[p + 15]!, w[p + 16]!, w[p + 17]!, w[p + 18]!, w[p + 19]!,
+      w[p + 10]!, w[p + 11]!, w[p + 12]!, w[p + 13]!, w[p + 14]!, w[p + 15]!, w[p + 16]!, w[p + 17]!,
     ];
   }
   const copy = [
