@@ -111,8 +111,11 @@ func (g *Gate) admit(c *engineCall, call *Call, permit *enginePermit, found *eng
 	caller, callerSize := bytesOf(call.Caller)
 	tool, toolSize := bytesOf(call.Tool)
 	if direct.IsBuilt {
-		a := C.crossing_admission{gate: &g.handle, call: c, caller: caller, caller_size: callerSize, tool: tool,
-			tool_size: toolSize, at: call.At.engine(), permit: permit, decision: found}
+		// Field by field: a composite literal is built elsewhere and then copied, by loads that wait for it.
+		var a C.crossing_admission
+		a.gate, a.call, a.permit, a.decision = &g.handle, c, permit, found
+		a.caller, a.caller_size, a.tool, a.tool_size = caller, callerSize, tool, toolSize
+		call.At.put(&a.at)
 		return engineStatus(direct.Call(admitDirect, unsafe.Pointer(&a)))
 	}
 	at := call.At.engine()

@@ -162,7 +162,9 @@ func (g *Gate) settle(d *Decision, outcome Outcome, used uint64, at Instant) (Se
 	}
 	var status engineStatus
 	if direct.IsBuilt {
-		s := C.crossing_settlement{gate: &g.handle, permit: &d.permit, used: C.uint64_t(used), outcome: C.uint32_t(outcome), at: at.engine()}
+		var s C.crossing_settlement
+		s.gate, s.permit, s.used, s.outcome = &g.handle, &d.permit, C.uint64_t(used), C.uint32_t(outcome)
+		at.put(&s.at)
 		status = engineStatus(direct.Call(settleDirect, unsafe.Pointer(&s)))
 	} else {
 		when := at.engine()

@@ -231,6 +231,10 @@ func bytesOf(s string) (*C.char, C.size_t) {
 
 func charsOf(bytes []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(bytes))) }
 
-func makeEngineTime(nowNs, unixNs uint64, isGiven uint32) engineTime {
-	return engineTime{now_ns: C.uint64_t(nowNs), unix_ns: C.uint64_t(unixNs), is_given: C.uint32_t(isGiven)}
+// put writes the instant as the engine takes it.
+func (i Instant) put(t *engineTime) {
+	t.now_ns, t.unix_ns, t.is_given = C.uint64_t(i.nowNs), C.uint64_t(i.unixNs), 0
+	if i.isGiven {
+		t.is_given = 1
+	}
 }

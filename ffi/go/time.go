@@ -31,12 +31,9 @@ func instantOf(at []Instant) Instant {
 	return at[len(at)-1]
 }
 
-func (i Instant) engine() engineTime {
-	var isGiven uint32
-	if i.isGiven {
-		isGiven = 1
-	}
-	return makeEngineTime(i.nowNs, i.unixNs, isGiven)
+func (i Instant) engine() (t engineTime) {
+	i.put(&t)
+	return t
 }
 
 // unixSeconds is the second of the wall clock.
