@@ -14,8 +14,8 @@
 //	class        whose   what differs, and the exact bound that the test holds it to
 //	rounded up   ours    The interval of a token is rounded up to whole ticks of 2^-32 ns. A call that is k tokens
 //	                     after the bucket was full is admitted less than k ticks later than it might be: 1 ns at
-//	                     most while k < 2^32, since waits are whole nanoseconds. Asked at a time before that of an
-//	                     earlier call, it may be admitted as little too early.
+//	                     most while k < 2^32, since waits are whole nanoseconds. At a time before that of an earlier
+//	                     charge it may be admitted too early, by no more ticks than the burst is.
 //	as of then   ours    A call at a time before that of the latest charge is decided as of its own time: what came
 //	                     back since does not count. Theirs gives out what there was at the later time. At most what
 //	                     comes back in the time that the clock is behind.
