@@ -80,18 +80,21 @@ test-node: target/node/built ## The npm package: types and tests
 
 test-go: target/go/library ## The Go module: formats, lints, tests with the race detector
 	$(call say,format and lints: Go)
-	unformatted=$$(gofmt -l ffi/go tests/e2e/go benches/peers/go packaging); \
+	unformatted=$$(gofmt -l ffi/go tests/e2e/go benches/peers/go packaging verify/peers); \
 		[ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted" >&2; exit 1; }
 	$(GO) build -C ffi/go/tools -o $(CURDIR)/target/go/staticcheck honnef.co/go/tools/cmd/staticcheck
 	cd ffi/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
 	cd tests/e2e/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
 	cd benches/peers/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
+	cd verify/peers && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...
 	$(call say,Go module)
 	cd ffi/go && $(GO) test ./...
 	$(call say,Go module with the race detector)
 	cd ffi/go && $(GO) test -race ./...
 	$(call say,Go module with every pointer that passes to C checked)
 	cd ffi/go && GOEXPERIMENT=cgocheck2 $(GO) test .
+	$(call say,Go module with calls into C as the runtime makes them)
+	cd ffi/go && $(GO) test -tags callgate_direct .
 
 test-e2e: $(VENV)/installed e2e-servers ## Real servers of five SDKs, driven over HTTP
 	$(call say,end to end)

@@ -8,7 +8,7 @@ use crate::quota::Cycle;
 
 /// Threads count in different places, so that they don't contend for a cache line. Targets with
 /// one core have nothing to spread.
-pub(crate) const STRIPES: usize = if cfg!(target_has_atomic = "64") { 4 } else { 1 };
+pub(crate) const STRIPES: usize = if cfg!(target_has_atomic = "64") { 8 } else { 1 };
 
 /// The decisions of one policy, as counted by some of the threads.
 #[repr(C, align(64))]

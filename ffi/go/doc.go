@@ -42,7 +42,7 @@
 //
 // The engine is a C library that cgo links statically: a C compiler is needed, and CGO_ENABLED=1. The
 // module brings the library in lib/. In a clone build.sh builds it; with the build tag callgate_system
-// the one that pkg-config knows is taken. Where the version of Go is one that this was tested with,
-// deciding and settling are called as the runtime calls C, without the cost of cgo; with the build tag
-// callgate_cgo they never are.
+// the one that pkg-config knows is taken. With the build tag callgate_direct, and a version of Go that it
+// was tested with, deciding and settling are called as the runtime itself calls C, which spares some
+// 20 ns of cgo's and relies on a function inside the runtime.
 package callgate

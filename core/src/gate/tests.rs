@@ -12,7 +12,7 @@ const CALLER: &[Rule] = &[Rule { limit: 0, scope: Scope::Caller }];
 const TEN: Limit = Limit::Rate(RateLimit { count: 1, period_ns: MS, burst: 10 });
 
 fn memory() -> Vec<MaybeUninit<Slot>> {
-    (0..256).map(|_| MaybeUninit::uninit()).collect()
+    (0..512).map(|_| MaybeUninit::uninit()).collect()
 }
 
 fn config<'a>(limits: &'a [Limit], policies: &'a [&'a [Rule]]) -> Config<'a> {
