@@ -67,7 +67,9 @@ finds_the_fault() {
         abi) set -- "$work/abi-SEEDED_SHORT" ;;
         *) set -- env CALLGATE_SEEDED=1 "${program[@]}" ;;
     esac
-    if "$@" "${options[@]}" -artifact_prefix="$work/seeded-" "$here/seeds/$target" >"$log" 2>&1; then
+    # What is found is written to the first folder.
+    mkdir -p "$work/seeded/$target"
+    if "$@" "${options[@]}" -artifact_prefix="$work/seeded-" "$work/seeded/$target" "$here/seeds/$target" >"$log" 2>&1; then
         fails 'a fault that is built in was not found'
     fi
     grep -qE 'panicked at|AssertionError|AddressSanitizer' "$log" || { tail "$log"; fails 'the fault'; }
