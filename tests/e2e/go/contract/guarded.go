@@ -27,8 +27,8 @@ type Guarded struct {
 	waiting map[chan struct{}]bool
 }
 
-// NewGuarded is at its beginning.
-func NewGuarded() (*Guarded, error) {
+// newGuarded is at its beginning.
+func newGuarded() (*Guarded, error) {
 	shanghai, err := time.LoadLocation(zone)
 	if err != nil {
 		return nil, err

@@ -20,8 +20,8 @@ type Record struct {
 	gateNs map[string][]int64
 }
 
-// NewRecord is empty.
-func NewRecord() *Record {
+// newRecord is empty.
+func newRecord() *Record {
 	return &Record{ran: map[string]int{}, gateNs: map[string][]int64{}}
 }
 
@@ -81,8 +81,8 @@ func answer(w http.ResponseWriter, value any) {
 	_ = json.NewEncoder(w).Encode(value)
 }
 
-// NewGate is the gate of /mcp and /private/mcp.
-func NewGate() (*callgate.Gate, error) {
+// newGate is the gate of /mcp and /private/mcp.
+func newGate() (*callgate.Gate, error) {
 	return callgate.New(callgate.Config{
 		Limits: map[string]callgate.Limit{
 			"caller":    hourly(20),

@@ -5,6 +5,7 @@ package contract
 import (
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -23,9 +24,34 @@ type Server struct {
 	PublicMCP, PrivateMCP, GuardedMCP http.Handler
 }
 
-// Run serves on a free port of the loopback interface, prints the base URL, and ends when the standard
+// Main makes a server whose endpoints these add, and runs it.
+func Main(add ...func(*Server) error) {
+	if err := run(add); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(add []func(*Server) error) error {
+	gate, err := newGate()
+	if err != nil {
+		return err
+	}
+	guarded, err := newGuarded()
+	if err != nil {
+		return err
+	}
+	s := &Server{Gate: gate, Guarded: guarded, Record: newRecord()}
+	for _, add := range add {
+		if err := add(s); err != nil {
+			return err
+		}
+	}
+	return s.serve()
+}
+
+// serve answers on a free port of the loopback interface, prints the base URL, and ends when the standard
 // input does.
-func (s *Server) Run() error {
+func (s *Server) serve() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

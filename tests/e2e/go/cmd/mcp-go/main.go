@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log"
 	"net/http"
 	"strings"
 
@@ -17,30 +16,7 @@ import (
 	"callgate.dev/callgate/tests/e2e/contract"
 )
 
-func main() {
-	if err := run(); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func run() error {
-	gate, err := contract.NewGate()
-	if err != nil {
-		return err
-	}
-	guarded, err := contract.NewGuarded()
-	if err != nil {
-		return err
-	}
-	s := &contract.Server{Gate: gate, Guarded: guarded, Record: contract.NewRecord()}
-	if err := addOpen(s); err != nil {
-		return err
-	}
-	if err := addGuarded(s); err != nil {
-		return err
-	}
-	return s.Run()
-}
+func main() { contract.Main(addOpen, addGuarded) }
 
 // addOpen makes /mcp and /private/mcp.
 func addOpen(s *contract.Server) error {
