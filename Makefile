@@ -163,7 +163,7 @@ verify-peers: target/go/library ## The same traffic through governor, golang.org
 	$(call say,beside governor)
 	$(CARGO) test --locked --package callgate-tests --test peers
 	$(call say,beside golang.org/x/time/rate)
-	cd verify/peers && $(GO) vet ./... && $(GO) test ./...
+	cd verify/peers && $(GO) test ./...
 
 verify-sanitizers: ## Thread, address and undefined-behaviour sanitizers; valgrind
 	$(call say,sanitizers)
