@@ -77,7 +77,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    pub(crate) const UNLIMITED: Self = Self {
+    /// What is said where every limit of the policy is off.
+    pub const UNLIMITED: Self = Self {
         refused: None,
         by: None,
         retry_after_ns: 0,

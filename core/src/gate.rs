@@ -10,7 +10,7 @@ use crate::key::{Domain, EntryKey, GROUP_SLOTS, Key, Secret, pair};
 use crate::limit::{Compiled, Kind, Limit};
 use crate::memory::{self, Parts};
 use crate::metrics::{Account, Decisions, Guards, Stats, Tallies};
-use crate::permit::{Outcome, Permit, Settled};
+use crate::permit::{Marks, Outcome, Permit, Settled};
 use crate::policy::{Policy, PolicyCell, Rule, Scope};
 use crate::settings::Settings;
 use crate::table::{Charge, Slot, Step, Table};
@@ -107,45 +107,57 @@ impl<'m> Gate<'m> {
         clock: impl Fn() -> Time,
     ) -> Result<Admission, CallError> {
         let mut permit = None;
-        let decision = self.admit_to(call, time, clock, |given| permit = Some(given))?;
+        let mut decision = Decision::UNLIMITED;
+        self.admit_to(call, time, clock, &mut decision, |given| permit = Some(given))?;
         Ok(Admission { decision, permit })
     }
 
-    /// As [`admit_by`](Self::admit_by), with the permit of a call that is admitted given to `keep`:
-    /// it is large, and best made where it is to stay.
+    /// As [`admit_by`](Self::admit_by), for a host that has a place for the answers: what was
+    /// decided goes to `decision`, and the permit of a call that is admitted to `keep`. Both are
+    /// large, and best made where they are to stay.
     ///
     /// # Errors
-    /// As [`admit`](Self::admit).
+    /// As [`admit`](Self::admit). Nothing is written then.
     #[inline]
     pub fn admit_to(
         &self,
         call: &Call,
         time: Time,
         clock: impl Fn() -> Time,
+        decision: &mut Decision,
         keep: impl FnOnce(Permit),
-    ) -> Result<Decision, CallError> {
+    ) -> Result<(), CallError> {
         let policy = self.policy(call, time)?;
         let revision = self.table.settings.revision();
-        let mut tightest = Decision::UNLIMITED;
+        *decision = Decision::UNLIMITED;
         let mut of_places = false;
         let mut holds = Holds::new();
         for (n, rule) in policy.rules() {
-            let (decision, kind) = self.charge(call, n, rule, time, &mut holds);
-            if let Some(reason) = decision.refused {
+            let mut another = Decision::UNLIMITED;
+            let next = if n == 0 { &mut *decision } else { &mut another };
+            let kind = self.charge(call, n, rule, time, &mut holds, next);
+            if let Some(reason) = next.refused {
                 self.tallies.refused(call.policy, n, reason);
-                let charged = Charged { call, policy, count: n, revision, time, holds: &holds };
-                return Ok(match n {
-                    0 => decision,
-                    _ => self.refuse_after(&charged, decision, clock),
-                });
+                if n > 0 {
+                    let charged = Charged { call, policy, count: n, revision, time, holds: &holds };
+                    *decision = self.refuse_after(&charged, another, clock);
+                }
+                return Ok(());
             }
-            if is_tighter(&decision, kind, &tightest, of_places) {
-                (tightest, of_places) = (decision, kind == Kind::Concurrency);
+            if n == 0 {
+                of_places = kind == Kind::Concurrency;
+            } else if is_tighter(&another, kind, decision, of_places) {
+                (*decision, of_places) = (another, kind == Kind::Concurrency);
             }
         }
         self.tallies.admitted(call.policy);
-        keep(Permit::new(self.fingerprint, revision, call, time.now_ns, holds.marks()));
-        Ok(tightest)
+        let permit = |marks| Permit::new(self.fingerprint, revision, call, time.now_ns, marks);
+        // Apart, so that a permit without marks, as most are, is written but once.
+        match holds.marks() {
+            None => keep(permit(Marks::NONE)),
+            Some(marks) => keep(permit(marks)),
+        }
+        Ok(())
     }
 
     /// Whether the call is one that [`admit`](Self::admit) can decide at that time.
@@ -404,6 +416,7 @@ impl<'m> Gate<'m> {
     }
 
     /// The call's policy, if it can be decided under it.
+    #[inline]
     fn policy(&self, call: &Call, time: Time) -> Result<Policy, CallError> {
         if !time.is_in_range() {
             return Err(CallError::TimeOutOfRange);

@@ -45,21 +45,30 @@ impl<T> Out<T> {
         check(pointer).map(|()| Self(pointer))
     }
 
+    /// As [`new`](Self::new), of a pointer that may be NULL.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn optional(pointer: *mut T) -> Result<Option<Self>> {
+        // SAFETY: by the contract.
+        if pointer.is_null() { Ok(None) } else { unsafe { Self::new(pointer) }.map(Some) }
+    }
+
+    /// The place of an element, of an output that is an array, whose length callers keep to.
+    pub(crate) fn at(&self, n: usize) -> Self {
+        Self(self.0.wrapping_add(n))
+    }
+
     pub(crate) fn put(&self, value: T) {
-        self.put_at(0, value);
-    }
-
-    /// Of an output that is an array, whose length callers keep to.
-    pub(crate) fn put_at(&self, n: usize, value: T) {
         // SAFETY: by the contract of `new`, for each element of an array.
-        unsafe { self.0.wrapping_add(n).write(value) };
+        unsafe { self.0.write(value) };
     }
 
-    /// Writes something no longer to where a `T` begins.
-    pub(crate) fn put_front_at<U>(&self, n: usize, value: U) {
+    /// Writes something no longer to where the `T` begins.
+    pub(crate) fn put_front<U>(&self, value: U) {
         const { assert!(size_of::<U>() <= size_of::<T>() && align_of::<U>() <= align_of::<T>()) };
-        // SAFETY: as in `put_at`; it fits.
-        unsafe { self.0.wrapping_add(n).cast::<U>().write(value) };
+        // SAFETY: as in `put`; it fits.
+        unsafe { self.0.cast::<U>().write(value) };
     }
 }
 

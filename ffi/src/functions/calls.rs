@@ -1,7 +1,7 @@
 //! Calls: deciding, looking, settling.
 use core::mem::size_of;
 
-use callgate_core::{Call, Decision, Key, Outcome, Permit, Settled, Time};
+use callgate_core::{Call, Decision, Gate, Key, Outcome, Permit, Settled, Time};
 
 use super::{now, since, status, time};
 use crate::pointers::{Out, gate_of, get, get_many};
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn callgate_admit(
     status(unsafe { gate_of(gate) }.and_then(|handle| {
         let time = handle.system_time()?;
         // SAFETY: by the contract.
-        unsafe { admit(gate, call, time, since(handle, time), permit, decision, 1) }
+        unsafe { admit(handle, call, time, since(handle, time), permit, decision) }
     }))
 }
 
@@ -47,7 +47,10 @@ pub unsafe extern "C" fn callgate_admit_at(
 ) -> callgate_status {
     let time = Time { now_ns, unix_ns };
     // SAFETY: by the contract.
-    status(unsafe { admit(gate, call, time, || time, permit, decision, 1) })
+    status(unsafe { gate_of(gate) }.and_then(|gate| {
+        // SAFETY: by the contract.
+        unsafe { admit(gate, call, time, || time, permit, decision) }
+    }))
 }
 
 /// Decides `count` calls, one after the other at one time, in one crossing. `permits` may be NULL;
@@ -67,7 +70,7 @@ pub unsafe extern "C" fn callgate_admit_many(
     status(unsafe { gate_of(gate) }.and_then(|handle| {
         let time = handle.system_time()?;
         // SAFETY: by the contract.
-        unsafe { admit(gate, calls, time, since(handle, time), permits, decisions, count) }
+        unsafe { admit_many(handle, calls, time, since(handle, time), permits, decisions, count) }
     }))
 }
 
@@ -86,7 +89,10 @@ pub unsafe extern "C" fn callgate_admit_many_at(
 ) -> callgate_status {
     let time = Time { now_ns, unix_ns };
     // SAFETY: by the contract.
-    status(unsafe { admit(gate, calls, time, || time, permits, decisions, count) })
+    status(unsafe { gate_of(gate) }.and_then(|gate| {
+        // SAFETY: by the contract.
+        unsafe { admit_many(gate, calls, time, || time, permits, decisions, count) }
+    }))
 }
 
 /// What `callgate_admit` would say to the call, limit by limit in the policy's order. Changes
@@ -170,10 +176,29 @@ pub unsafe extern "C" fn callgate_settle_at(
 }
 
 /// # Safety
-/// As `callgate_admit_many`.
+/// As `callgate_admit`.
 #[inline]
 unsafe fn admit(
-    gate: *const callgate_gate,
+    gate: &Gate<'_>,
+    call: *const callgate_call,
+    time: Time,
+    clock: impl Fn() -> Time,
+    permit: *mut callgate_permit,
+    decision: *mut callgate_decision,
+) -> Result<()> {
+    // SAFETY: by the contract.
+    let call = unsafe { get(call) }?;
+    // SAFETY: by the contract.
+    let decision = unsafe { Out::new(decision) }?;
+    // SAFETY: by the contract.
+    let permit = unsafe { Out::optional(permit) }?;
+    decide(gate, call, time, clock, permit.as_ref(), &decision)
+}
+
+/// # Safety
+/// As `callgate_admit_many`.
+unsafe fn admit_many(
+    gate: &Gate<'_>,
     calls: *const callgate_call,
     time: Time,
     clock: impl Fn() -> Time,
@@ -181,8 +206,6 @@ unsafe fn admit(
     decisions: *mut callgate_decision,
     count: usize,
 ) -> Result<()> {
-    // SAFETY: by the contract.
-    let gate = unsafe { gate_of(gate) }?;
     if count == 0 {
         return Ok(());
     }
@@ -191,24 +214,38 @@ unsafe fn admit(
     // SAFETY: by the contract.
     let decisions = unsafe { Out::new(decisions) }?;
     // SAFETY: by the contract.
-    let permits = if permits.is_null() { None } else { Some(unsafe { Out::new(permits) }?) };
-    if count > 1 {
-        for call in calls {
-            gate.check(&call.to_core()?, time)?;
-        }
+    let permits = unsafe { Out::optional(permits) }?;
+    for call in calls {
+        gate.check(&call.to_core()?, time)?;
     }
     for (n, call) in calls.iter().enumerate() {
-        let keep = |permit: Permit| {
-            if let Some(permits) = &permits {
-                permits.put_front_at(n, permit);
-            }
-        };
-        let decision = gate.admit_to(&call.to_core()?, time, &clock, keep)?;
-        if let (Some(permits), false) = (&permits, decision.admitted()) {
-            permits.put_front_at(n, Permit::EMPTY);
-        }
-        decisions.put_at(n, decision.into());
+        let permit = permits.as_ref().map(|permits| permits.at(n));
+        decide(gate, call, time, &clock, permit.as_ref(), &decisions.at(n))?;
     }
+    Ok(())
+}
+
+/// Decides one call, and writes what there is to say about it.
+#[inline]
+fn decide(
+    gate: &Gate<'_>,
+    call: &callgate_call,
+    time: Time,
+    clock: impl Fn() -> Time,
+    permit: Option<&Out<callgate_permit>>,
+    decision: &Out<callgate_decision>,
+) -> Result<()> {
+    let keep = |given: Permit| {
+        if let Some(permit) = permit {
+            permit.put_front(given);
+        }
+    };
+    let mut decided = Decision::UNLIMITED;
+    gate.admit_to(&call.to_core()?, time, clock, &mut decided, keep)?;
+    if let (Some(permit), false) = (permit, decided.admitted()) {
+        permit.put_front(Permit::EMPTY);
+    }
+    decision.put(decided.into());
     Ok(())
 }
 
@@ -232,7 +269,7 @@ unsafe fn peek(
     let found = gate.peek(&call, time)?;
     count.put(found.len());
     for (n, decision) in found.into_iter().enumerate() {
-        decisions.put_at(n, decision.into());
+        decisions.at(n).put(decision.into());
     }
     Ok(())
 }
