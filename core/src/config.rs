@@ -197,3 +197,6 @@ impl Config<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

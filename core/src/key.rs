@@ -151,6 +151,14 @@ mod tests {
     }
 
     #[test]
+    fn only_the_key_that_is_all_zero_is_none() {
+        let key = |lo, hi| Key { lo, hi };
+        assert_eq!(key(0, 0), Key::ABSENT);
+        let absent = [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(lo, hi)| key(lo, hi).is_absent());
+        assert_eq!(absent, [true, false, false, false]);
+    }
+
+    #[test]
     fn domains_and_secrets_keep_equal_bytes_apart() {
         let secret = Secret::new([7; 16]);
         assert_ne!(secret.key(Domain::Caller, b"a"), secret.key(Domain::Tool, b"a"));

@@ -3,6 +3,8 @@ use std::vec::Vec;
 
 use super::*;
 use crate::call::Reason;
+use crate::concurrency::ConcurrencyLimit;
+use crate::quota::{Quota, Windows};
 use crate::rate::RateLimit;
 
 const MS: u64 = 1_000_000;
@@ -10,6 +12,9 @@ const CALLER: &[Rule] = &[Rule { limit: 0, scope: Scope::Caller }];
 
 /// Ten calls at once, and one more each millisecond.
 const TEN: Limit = Limit::Rate(RateLimit { count: 1, period_ns: MS, burst: 10 });
+
+/// Ten units in each window, which the host sets.
+const UNITS: Quota = Quota { limit: 10, windows: Windows::ByHost, must_seed: false };
 
 fn memory() -> Vec<MaybeUninit<Slot>> {
     (0..512).map(|_| MaybeUninit::uninit()).collect()
@@ -138,4 +143,173 @@ fn no_decision_names_a_limit_that_is_not_there() {
     let decision = admit(&gate, &call, 0);
     assert_eq!((decision.refused, decision.by), (Some(Reason::TableFull), None));
     assert_eq!(gate.peek(&call, Time::at(0)).unwrap().as_slice(), [decision]);
+}
+
+#[test]
+fn a_call_that_can_be_decided_is_told_from_one_that_cannot_and_nothing_is_charged() {
+    let by_tool: &[Rule] = &[Rule { limit: 0, scope: Scope::Tool }];
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[TEN], &[CALLER, by_tool])).unwrap();
+    assert_eq!((gate.policy_count(), gate.limit_count()), (2, 1));
+    let good = call(&gate, 10);
+    let too_late = Time::at(TIME_LIMIT_NS);
+    for (call, time, expected) in [
+        (good, Time::at(0), Ok(())),
+        (good, Time::at(TIME_LIMIT_NS - 1), Ok(())),
+        (good, too_late, Err(CallError::TimeOutOfRange)),
+        (Call { policy: 2, ..good }, Time::at(0), Err(CallError::UnknownPolicy)),
+        (Call { caller: Key::ABSENT, ..good }, Time::at(0), Err(CallError::MissingCaller)),
+        (Call { policy: 1, ..good }, Time::at(0), Err(CallError::MissingTool)),
+    ] {
+        assert_eq!(gate.check(&call, time), expected);
+        assert_eq!(gate.peek(&call, time).err(), expected.err());
+        if expected.is_err() {
+            assert_eq!(gate.admit(&call, time).err(), expected.err());
+        }
+    }
+    assert!(admit(&gate, &good, 0).admitted(), "nothing was charged");
+}
+
+#[test]
+fn every_error_of_a_call_begins_with_what_is_wrong() {
+    for (error, beginning) in [
+        (CallError::UnknownPolicy, "policy: "),
+        (CallError::UnknownLimit, "limit: "),
+        (CallError::MissingCaller, "caller: "),
+        (CallError::MissingTool, "tool: "),
+        (CallError::TimeOutOfRange, "now_ns: "),
+        (CallError::UnknownPermit, "permit: "),
+        (CallError::NotAQuota, "limit: "),
+    ] {
+        assert!(std::format!("{error}").starts_with(beginning), "{error}");
+    }
+}
+
+#[test]
+fn a_window_is_set_of_a_quota_whose_windows_are_the_hosts_and_of_no_other() {
+    let days = Windows::Every { period_s: 86_400, anchor_unix_s: 0 };
+    let limits = [TEN, Limit::Quota(UNITS), Limit::Quota(Quota { windows: days, ..UNITS })];
+    let mut memory = memory();
+    let policy: &[Rule] = &[Rule { limit: 1, scope: Scope::Caller }];
+    let gate = Gate::init(&mut memory, &config(&limits, &[policy])).unwrap();
+    let fault = |limit, start_s, end_s| {
+        let error = gate.set_window(limit, start_s, end_s).unwrap_err();
+        assert_eq!((error.limit, error.policy), (Some(limit), None));
+        error.field
+    };
+    assert_eq!(fault(3, 10, 20), Field::RuleLimit);
+    assert_eq!([0, 2].map(|limit| fault(limit, 10, 20)), [Field::Kind; 2]);
+    assert_eq!(fault(1, 20, 20), Field::Window);
+    assert_eq!(fault(1, 20, 10), Field::Window);
+    assert_eq!(fault(1, 10, 10 + (1 << 29)), Field::Window);
+    assert_eq!(fault(1, 1 << 35, (1 << 35) + 1), Field::Window);
+    gate.set_window(1, 10, 9 + (1 << 29)).unwrap();
+    gate.set_window(1, 100, 200).unwrap();
+    let at = |unix_s: u64| {
+        let time = Time { now_ns: 0, unix_ns: unix_s * 1_000_000_000 };
+        gate.peek(&call(&gate, 1), time).unwrap()[0].reset_after_ns / 1_000_000_000
+    };
+    assert_eq!([100, 150, 199, 200].map(at), [100, 50, 1, 100]);
+    // One that begins earlier is late news.
+    gate.set_window(1, 99, 500).unwrap();
+    assert_eq!(at(150), 50);
+}
+
+#[test]
+fn a_limit_that_can_not_become_what_is_asked_for_is_named() {
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[TEN, TEN], &[CALLER])).unwrap();
+    let never = Limit::Rate(RateLimit { count: 1, period_ns: MS, burst: 0 });
+    let fault = |to: &Limit, now_ns| gate.reconfigure(1, to, Time::at(now_ns)).unwrap_err();
+    let of = |field| ConfigError { limit: Some(1), ..ConfigError::of(field) };
+    assert_eq!(fault(&never, 0), of(Field::Burst));
+    assert_eq!(fault(&Limit::Quota(UNITS), 0), of(Field::Kind));
+    assert_eq!(fault(&TEN, TIME_LIMIT_NS), ConfigError::of(Field::Now));
+    gate.reconfigure(1, &TEN, Time::at(TIME_LIMIT_NS - 1)).unwrap();
+}
+
+#[test]
+fn what_is_over_by_the_old_limit_is_over_when_the_new_one_is_in_force() {
+    let guard = ConcurrencyLimit {
+        max_in_flight: 1,
+        lease_ns: 1000 * MS,
+        reject_trip: 0,
+        failure_trip: 1,
+        cooldown_ns: 10 * MS,
+        half_open_probes: 0,
+    };
+    let mut memory = memory();
+    let limits = [Limit::Concurrency(guard)];
+    let gate = Gate::init(&mut memory, &config(&limits, &[CALLER])).unwrap();
+    let permit = gate.admit(&call(&gate, 1), Time::at(0)).unwrap().permit.unwrap();
+    gate.settle(&permit, Outcome::Failure, 0, Time::at(0)).unwrap();
+    assert_eq!(gate.guards(0, Time::at(0)).unwrap().open, 1);
+    // Without probes the breaker closes after its cooldown; with them it would now be half-open.
+    let probing = ConcurrencyLimit { half_open_probes: 1, ..guard };
+    gate.reconfigure(0, &Limit::Concurrency(probing), Time::at(20 * MS)).unwrap();
+    let guards = gate.guards(0, Time::at(20 * MS)).unwrap();
+    assert_eq!((guards.open, guards.half_open), (0, 0));
+    let decision = admit(&gate, &call(&gate, 1), 20 * MS);
+    assert_eq!((decision.refused, decision.remaining), (None, 0));
+}
+
+#[cfg(feature = "clock")]
+#[test]
+fn the_wall_clock_is_read_where_there_is_a_quota_or_has_come_to_be_one() {
+    let policy: &[Rule] = &[Rule { limit: 0, scope: Scope::Caller }];
+    let reads = |gate: &Gate<'_>| gate.system_time().unwrap().unix_ns > 0;
+    let mut memory = memory();
+    assert!(!reads(&Gate::init(&mut memory, &config(&[TEN], &[policy])).unwrap()));
+    assert!(reads(&Gate::init(&mut memory, &config(&[Limit::Quota(UNITS)], &[policy])).unwrap()));
+    let gate = Gate::init(&mut memory, &config(&[Limit::Off], &[policy])).unwrap();
+    assert!(!reads(&gate));
+    gate.reconfigure(0, &Limit::Off, Time::at(0)).unwrap();
+    assert!(!reads(&gate));
+    gate.reconfigure(0, &Limit::Quota(UNITS), Time::at(0)).unwrap();
+    assert!(reads(&gate));
+}
+
+#[test]
+fn a_ledger_is_heard_once_in_a_window_and_nobody_else_is() {
+    let seeded = Limit::Quota(Quota { must_seed: true, ..UNITS });
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[seeded, TEN], &[CALLER])).unwrap();
+    let caller = gate.key(Domain::Caller, b"a");
+    let rule = |limit, scope| Rule { limit, scope };
+    let seed =
+        |rule, caller, tool, now_ns| gate.seed(rule, caller, tool, 4, Time { now_ns, unix_ns: 0 });
+    let none = Key::ABSENT;
+    assert_eq!(
+        seed(rule(0, Scope::Caller), caller, none, TIME_LIMIT_NS),
+        Err(CallError::TimeOutOfRange)
+    );
+    assert_eq!(seed(rule(2, Scope::Caller), caller, none, 0), Err(CallError::UnknownLimit));
+    assert_eq!(seed(rule(1, Scope::Caller), caller, none, 0), Err(CallError::NotAQuota));
+    for (scope, given, missing) in [
+        (Scope::Caller, (none, caller), CallError::MissingCaller),
+        (Scope::CallerTool, (none, caller), CallError::MissingCaller),
+        (Scope::CallerTool, (caller, none), CallError::MissingTool),
+        (Scope::Tool, (caller, none), CallError::MissingTool),
+    ] {
+        assert_eq!(seed(rule(0, scope), given.0, given.1, 0), Err(missing), "{scope:?}");
+    }
+    assert_eq!(admit(&gate, &call(&gate, 1), 0).refused, Some(Reason::Unseeded));
+    assert_eq!(seed(rule(0, Scope::Caller), caller, none, 0), Ok(Seeded::Now));
+    assert_eq!(seed(rule(0, Scope::Caller), caller, none, 0), Ok(Seeded::Already));
+    assert_eq!(seed(rule(0, Scope::Shared), none, none, 0), Ok(Seeded::Now));
+    let reserving = Call { reserve: 7, ..call(&gate, 1) };
+    let decision = admit(&gate, &reserving, 0);
+    assert_eq!((decision.refused, decision.remaining), (Some(Reason::Quota), 6));
+}
+
+#[test]
+fn a_clock_that_is_out_of_range_counts_as_the_last_instant_in_it() {
+    let last = TIME_LIMIT_NS - 1;
+    let limits = [Limit::Rate(RateLimit { count: 1, period_ns: 1, burst: 2 })];
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&limits, &[CALLER])).unwrap();
+    let permit = gate.admit(&call(&gate, 2), Time::at(last - 1)).unwrap().permit.unwrap();
+    gate.settle_by(&permit, Outcome::Cancelled, 0, || Time::at(u64::MAX)).unwrap();
+    // By then time had given back one of the two tokens, and the other came back.
+    assert_eq!(gate.peek(&call(&gate, 0), Time::at(last)).unwrap()[0].remaining, 2);
 }
