@@ -200,4 +200,48 @@ mod tests {
         let (a, b) = (Key { lo: 1, hi: 2 }, Key { lo: 3, hi: 4 });
         assert_ne!(pair(a, b), pair(b, a));
     }
+
+    /// Of how many keys out of 4096 each bit is set.
+    fn set_bits(key: impl Fn(Key) -> Key) -> [u32; 128] {
+        let mut set = [0; 128];
+        for n in 0..4096u32 {
+            let Key { lo, hi } = key(Secret::new([7; 16]).key(Domain::Tool, &n.to_le_bytes()));
+            for (bit, count) in set.iter_mut().enumerate() {
+                *count += ((u128::from(hi) << 64 | u128::from(lo)) >> bit & 1) as u32;
+            }
+        }
+        set
+    }
+
+    #[test]
+    fn half_of_all_spread_keys_and_pairs_have_any_bit_set() {
+        let caller = Secret::new([7; 16]).key(Domain::Caller, b"a");
+        let half = 1800..2300;
+        for count in set_bits(|key| spread(key, 1)) {
+            assert!(half.contains(&count), "{count}");
+        }
+        for count in set_bits(|tool| pair(caller, tool)).into_iter().chain(set_bits(|k| pair(k, k)))
+        {
+            assert!(half.contains(&count), "{count}");
+        }
+    }
+
+    #[test]
+    fn either_half_of_a_spread_key_hangs_on_every_bit_of_the_other() {
+        let key = Secret::new([7; 16]).key(Domain::Caller, b"a");
+        for salt in [0, 1, 255] {
+            let from = spread(key, salt);
+            for bit in (0..64).map(|n| 1u64 << n) {
+                assert_ne!(spread(Key { lo: key.lo ^ bit, ..key }, salt).hi, from.hi);
+                assert_ne!(spread(Key { hi: key.hi ^ bit, ..key }, salt).lo, from.lo);
+            }
+        }
+    }
+
+    #[test]
+    fn the_state_that_all_calls_share_is_not_at_the_same_place_in_two_gates() {
+        let shared = [7, 8].map(|byte| Secret::new([byte; 16]).shared_key());
+        assert_ne!(shared[0], shared[1]);
+        assert!(shared.iter().all(|key| !key.is_absent()));
+    }
 }

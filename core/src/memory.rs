@@ -250,3 +250,46 @@ impl<const SLOTS: usize> Default for StaticMemory<SLOTS> {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Limit;
+    use crate::policy::Rule;
+
+    const fn rule(limit: u8, scope: Scope) -> Rule {
+        Rule { limit, scope }
+    }
+
+    fn group_count(capacity: u32, policies: &[&[Rule]]) -> u32 {
+        super::group_count(&Config { capacity, secret: [7; 16], limits: &[], policies })
+    }
+
+    #[test]
+    fn a_gate_takes_as_much_memory_as_its_parts_and_a_line_to_align_them() {
+        let limits = [Limit::Off; 3];
+        let policies: &[&[Rule]] = &[&[rule(0, Scope::Caller)], &[rule(1, Scope::Caller)]];
+        let config = Config { capacity: 100, secret: [7; 16], limits: &limits, policies };
+        // The head, 5 for each limit, 1 for each policy and its tallies, 160 for 100 callers.
+        let fixed = 4 + 3 * 5 + 2 + 2 * STRIPES * size_of::<Tally>() / 32;
+        assert_eq!(slots_needed(&config), Ok(fixed + 160 + 2));
+    }
+
+    #[test]
+    fn there_are_eight_slots_for_five_entries() {
+        let by_caller: &[Rule] = &[rule(0, Scope::Caller)];
+        assert_eq!([1, 10, 11].map(|n| group_count(n, &[by_caller])), [2, 2, 3]);
+        // The most that a caller's calls take up under one policy, and one for each limit that is
+        // shared, however many policies share it.
+        let twice: &[Rule] =
+            &[rule(0, Scope::Tool), rule(1, Scope::CallerTool), rule(2, Scope::Shared)];
+        let shared: &[Rule] = &[rule(2, Scope::Shared), rule(3, Scope::Shared)];
+        assert_eq!(group_count(100, &[by_caller, twice]), 41);
+        assert_eq!(group_count(100, &[twice]), 41);
+        assert_eq!(group_count(1000, &[by_caller, shared]), 201);
+        assert_eq!(group_count(4, &[&[rule(63, Scope::Shared)], shared]), 2);
+        assert_eq!(group_count(9, &[&[rule(63, Scope::Shared)], shared]), 3);
+        let all: [Rule; 8] = core::array::from_fn(|limit| rule(limit as u8, Scope::Caller));
+        assert_eq!(group_count(1 << 26, &[&all]), (1u32 << 29).div_ceil(5));
+    }
+}
