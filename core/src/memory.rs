@@ -292,4 +292,21 @@ mod tests {
         let all: [Rule; 8] = core::array::from_fn(|limit| rule(limit as u8, Scope::Caller));
         assert_eq!(group_count(1 << 26, &[&all]), (1u32 << 29).div_ceil(5));
     }
+
+    #[test]
+    fn static_memory_takes_one_gate_that_fits() {
+        static SHORT: StaticMemory<171> = StaticMemory::new();
+        static ENOUGH: StaticMemory<172> = StaticMemory::new();
+        static AMPLE: StaticMemory<512> = StaticMemory::new();
+        let policies: &[&[Rule]] = &[&[rule(0, Scope::Caller)]];
+        let config = Config { capacity: 10, secret: [7; 16], limits: &[Limit::Off], policies };
+        // Where a thread counts in one place only, less is needed.
+        if slots_needed(&config) == Ok(172) {
+            assert_eq!(SHORT.init(&config).err(), Some(ConfigError::of(Field::Memory)));
+        }
+        for memory in [ENOUGH.init(&config), AMPLE.init(&config)] {
+            assert_eq!(memory.unwrap().limit_count(), 1);
+        }
+        assert_eq!(AMPLE.init(&config).err(), Some(ConfigError::of(Field::Memory)));
+    }
 }

@@ -160,24 +160,4 @@ fn number(out: &mut impl Write, value: u64) -> Result {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::string::String;
-
-    #[test]
-    fn numbers_and_names_are_written_as_they_are() {
-        let told = |value| {
-            let mut text = String::new();
-            number(&mut text, value).unwrap();
-            text
-        };
-        for value in [0, 7, 10, 99, 1_000, u64::MAX] {
-            assert_eq!(told(value), std::format!("{value}"));
-        }
-        let mut text = String::new();
-        name(&mut text, &["a\\b\"c\nd", ""], 0).unwrap();
-        assert_eq!(text, "a\\\\b\\\"c\\nd");
-        name(&mut text, &[], 12).unwrap();
-        assert!(text.ends_with("12"));
-    }
-}
+mod tests;

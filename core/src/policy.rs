@@ -127,3 +127,45 @@ pub(crate) fn check(rules: &[Rule], limit_count: usize) -> Result<(), ConfigErro
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::array;
+
+    const SCOPES: [Scope; 4] = [Scope::Caller, Scope::Tool, Scope::CallerTool, Scope::Shared];
+
+    fn stored(rules: &[Rule]) -> Policy {
+        let cell: PolicyCell = crate::memory::zeroed();
+        cell.store(rules);
+        cell.load()
+    }
+
+    #[test]
+    fn a_cell_holds_each_rule_in_its_order() {
+        let rules: [Rule; MAX_RULES] =
+            array::from_fn(|n| Rule { limit: 63 - 9 * n as u8, scope: SCOPES[n % 4] });
+        for count in 1..=MAX_RULES {
+            let read = stored(&rules[..count]).rules();
+            assert!(read.eq((0..count as u8).zip(rules)), "{count} rules");
+        }
+    }
+
+    #[test]
+    fn a_policy_needs_what_its_scopes_are_of() {
+        let needs = |scopes: &[Scope]| {
+            let mut rules = [Rule { limit: 0, scope: Scope::Shared }; 2];
+            for (rule, scope) in rules.iter_mut().zip(scopes) {
+                rule.scope = *scope;
+            }
+            let policy = stored(&rules[..scopes.len()]);
+            (policy.needs_caller(), policy.needs_tool())
+        };
+        assert_eq!(
+            SCOPES.map(|scope| needs(&[scope])),
+            [(true, false), (false, true), (true, true), (false, false)]
+        );
+        assert_eq!(needs(&[Scope::Caller, Scope::Tool]), (true, true));
+        assert_eq!(needs(&[Scope::Shared, Scope::Tool]), (false, true));
+    }
+}

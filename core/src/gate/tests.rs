@@ -313,3 +313,47 @@ fn a_clock_that_is_out_of_range_counts_as_the_last_instant_in_it() {
     // By then time had given back one of the two tokens, and the other came back.
     assert_eq!(gate.peek(&call(&gate, 0), Time::at(last)).unwrap()[0].remaining, 2);
 }
+
+#[test]
+fn a_concurrency_limit_keeps_its_lease() {
+    let guard = ConcurrencyLimit {
+        max_in_flight: 1,
+        lease_ns: 1000 * MS,
+        reject_trip: 0,
+        failure_trip: 0,
+        cooldown_ns: 0,
+        half_open_probes: 0,
+    };
+    let mut memory = memory();
+    let limits = [Limit::Concurrency(guard)];
+    let gate = Gate::init(&mut memory, &config(&limits, &[CALLER])).unwrap();
+    let change = |to| gate.reconfigure(0, &Limit::Concurrency(to), Time::at(0));
+    let other_lease = change(ConcurrencyLimit { lease_ns: 1001 * MS, ..guard });
+    assert_eq!(other_lease.err().map(|error| error.field), Some(Field::LeaseNs));
+    change(ConcurrencyLimit { max_in_flight: 2, ..guard }).unwrap();
+    assert_eq!(admit(&gate, &call(&gate, 1), 0).remaining, 1);
+}
+
+#[test]
+fn no_permit_is_told_from_one_that_is_garbage() {
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[TEN], &[CALLER])).unwrap();
+    let settle = |permit: &Permit| gate.settle(permit, Outcome::Success, 0, Time::at(0));
+    let none = Permit::EMPTY;
+    assert_eq!(settle(&none), Ok(Settled::Already));
+    let copy = |permit: &Permit, at: usize, byte: u8| {
+        // SAFETY: a permit is plain data, of which any bytes are one.
+        let mut bytes: [u8; size_of::<Permit>()] = unsafe { core::mem::transmute_copy(permit) };
+        bytes[at] = byte;
+        // SAFETY: as above.
+        unsafe { core::mem::transmute::<_, Permit>(bytes) }
+    };
+    // The state, of no permit and of one; and the gate that gave it.
+    assert_eq!(settle(&copy(&none, 0, 1)), Err(CallError::UnknownPermit));
+    assert_eq!(settle(&copy(&none, 4, 1)), Err(CallError::UnknownPermit));
+    let permit = gate.admit(&call(&gate, 1), Time::at(0)).unwrap().permit.unwrap();
+    assert_eq!(std::format!("{permit:?}"), "Permit { settled: false, .. }");
+    assert_eq!(settle(&copy(&permit, 0, 3)), Err(CallError::UnknownPermit));
+    assert_eq!(settle(&permit), Ok(Settled::Now));
+    assert_eq!(std::format!("{permit:?}"), "Permit { settled: true, .. }");
+}
