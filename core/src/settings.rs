@@ -166,3 +166,48 @@ fn store(cell: &[AtomicU64; WORDS], words: [u64; WORDS]) {
         cell.store(word, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Limit;
+    use crate::memory::zeroed;
+    use crate::rate::RateLimit;
+
+    fn compiled(burst: u64) -> Compiled {
+        Compiled::new(&Limit::Rate(RateLimit { count: 1, period_ns: 1, burst })).unwrap()
+    }
+
+    #[test]
+    fn revisions_are_compared_across_their_wrap() {
+        let later = [(1, 0), (0, u32::MAX), (1 << 31, 1), ((1 << 31) - 1, 0)];
+        assert_eq!(later.map(|(a, b)| is_later(a, b)), [true; 4]);
+        let not_later = [(0, 0), (0, 1), (u32::MAX, 0), (1, 1 << 31)];
+        assert_eq!(not_later.map(|(a, b)| is_later(a, b)), [false; 4]);
+    }
+
+    #[test]
+    fn what_is_read_is_what_was_last_written_and_of_when() {
+        let (revision, cells): (AtomicU32, [LimitCell; 2]) =
+            (AtomicU32::new(u32::MAX - 1), [zeroed(), zeroed()]);
+        let settings = Settings::new(&revision, &cells);
+        settings.init([compiled(1), compiled(2)].into_iter());
+        let [first, _] = &cells;
+        for burst in 3..7 {
+            settings.write(0, &compiled(burst));
+            let setting = settings.read(0).unwrap();
+            assert_eq!(setting.limit(), compiled(burst));
+            assert_eq!(settings.read_again(first).unwrap().words, setting.words);
+            assert_eq!(settings.read_rate(0).unwrap().burst, burst);
+            assert_eq!(setting.changed_at(), settings.revision());
+            let other = settings.read(1).unwrap();
+            assert_eq!((other.limit(), other.changed_at()), (compiled(2), 0));
+        }
+        assert_eq!(settings.revision(), 2, "four changes after the last but one");
+        settings.write(0, &Compiled::Off);
+        assert_eq!(settings.read(0).unwrap().limit(), Compiled::Off);
+        assert!(settings.read_rate(0).is_none());
+        assert_eq!(settings.kept(0), compiled(6));
+        assert!(settings.read(2).is_none() && settings.read_rate(2).is_none());
+    }
+}

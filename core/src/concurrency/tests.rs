@@ -62,24 +62,6 @@ fn open(retry_after_ns: u64) -> Answer {
 }
 
 #[test]
-fn errors_name_the_field() {
-    let field = |limit| Concurrency::new(&limit).unwrap_err().field;
-    assert_eq!(field(ConcurrencyLimit { max_in_flight: 0, ..GUARD }), Field::MaxInFlight);
-    assert_eq!(field(ConcurrencyLimit { max_in_flight: 4096, ..GUARD }), Field::MaxInFlight);
-    assert_eq!(field(ConcurrencyLimit { lease_ns: MS - 1, ..GUARD }), Field::LeaseNs);
-    assert_eq!(field(ConcurrencyLimit { lease_ns: TIME_LIMIT_NS + 1, ..GUARD }), Field::LeaseNs);
-    assert_eq!(field(ConcurrencyLimit { reject_trip: 64, ..GUARD }), Field::RejectTrip);
-    assert_eq!(field(ConcurrencyLimit { failure_trip: 64, ..GUARD }), Field::FailureTrip);
-    assert_eq!(field(ConcurrencyLimit { cooldown_ns: MS - 1, ..GUARD }), Field::CooldownNs);
-    let long = 50_000 * GUARD.lease_ns;
-    assert!(Concurrency::new(&ConcurrencyLimit { cooldown_ns: long, ..GUARD }).is_ok());
-    assert_eq!(field(ConcurrencyLimit { cooldown_ns: long + 1, ..GUARD }), Field::CooldownNs);
-    assert_eq!(field(ConcurrencyLimit { half_open_probes: 16, ..GUARD }), Field::HalfOpenProbes);
-    let plain = ConcurrencyLimit { reject_trip: 0, failure_trip: 0, cooldown_ns: 0, ..GUARD };
-    assert!(Concurrency::new(&plain).is_ok(), "without a trip there is nothing to cool down");
-}
-
-#[test]
 fn every_lease_leaves_six_bits_to_count_trips() {
     let leases = (20..=61).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]);
     for lease_ns in leases.chain([MS]).map(|ns: u64| ns.clamp(MS, TIME_LIMIT_NS)) {
@@ -120,6 +102,48 @@ fn a_stale_time_takes_no_place_from_the_past() {
     assert_eq!(late.epoch, 2, "taken in the epoch that the state is in");
     assert_eq!(one.ask(SECOND), Answer::Full, "what lapsed is not back");
     assert!(!one.end(first, Outcome::Success, SECOND));
+}
+
+#[test]
+fn refusals_in_a_row_trip_and_only_where_there_is_such_a_trip() {
+    let mut one = One::new(GUARD);
+    let mut places = [one.take(0), one.take(0)];
+    // A call that ends in between breaks the row.
+    for _ in 0..3 {
+        assert_eq!(one.ask(0), Answer::Full);
+        assert!(one.end(places[0], Outcome::Abandoned, 0));
+        places[0] = one.take(0);
+    }
+    assert_eq!([one.ask(0), one.ask(0)], [Answer::Full, open(SECOND)]);
+    let mut never = One::new(ConcurrencyLimit { reject_trip: 0, ..GUARD });
+    let _ = [never.take(0), never.take(0)];
+    assert_eq!([never.ask(0), never.ask(0)], [Answer::Full; 2]);
+    assert_eq!(never.ask(0), Answer::Full);
+}
+
+#[test]
+fn failures_in_a_row_trip_a_closed_breaker_and_one_a_half_open() {
+    let mut one = One::new(GUARD);
+    let fail = |one: &mut One, now_ns| {
+        let place = one.take(now_ns);
+        assert!(one.end(place, Outcome::Failure, now_ns));
+    };
+    fail(&mut one, 0);
+    let success = one.take(0);
+    assert!(one.end(success, Outcome::Success, 0));
+    fail(&mut one, 0);
+    let abandoned = one.take(0);
+    assert!(one.end(abandoned, Outcome::Abandoned, 0));
+    fail(&mut one, 0);
+    assert_eq!(one.ask(0), open(SECOND));
+    // Half-open: the probe fails, and that is enough.
+    fail(&mut one, SECOND);
+    assert_eq!(one.ask(SECOND), open(SECOND));
+    // Closed by a probe that succeeds, it counts from the beginning.
+    let probe = one.take(2 * SECOND);
+    assert!(one.end(probe, Outcome::Success, 2 * SECOND));
+    fail(&mut one, 2 * SECOND);
+    assert!(matches!(one.ask(2 * SECOND), Answer::Admitted(_)));
 }
 
 #[test]

@@ -332,6 +332,14 @@ fn a_concurrency_limit_keeps_its_lease() {
     assert_eq!(other_lease.err().map(|error| error.field), Some(Field::LeaseNs));
     change(ConcurrencyLimit { max_in_flight: 2, ..guard }).unwrap();
     assert_eq!(admit(&gate, &call(&gate, 1), 0).remaining, 1);
+    // Also through having been off: who was in flight still is.
+    gate.reconfigure(0, &Limit::Off, Time::at(0)).unwrap();
+    assert_eq!(gate.guards(0, Time::at(0)).unwrap().in_flight, 1);
+    assert_eq!(gate.stats(Time::at(0)).live, 1);
+    let other_lease = change(ConcurrencyLimit { lease_ns: 1001 * MS, ..guard });
+    assert_eq!(other_lease.err().map(|error| error.field), Some(Field::LeaseNs));
+    change(guard).unwrap();
+    assert_eq!(admit(&gate, &call(&gate, 1), 0).refused, Some(Reason::Concurrency));
 }
 
 #[test]

@@ -86,6 +86,34 @@ fn a_reserve_of_nothing_is_remembered_until_the_window_is_over() {
 }
 
 #[test]
+fn a_refusal_leaves_the_state_as_it_was() {
+    let day = quota(10, DAY_S, 0);
+    let mut payload = 0;
+    reserve(&day, &mut payload, 0, 10);
+    for (unix_ns, units, expected) in
+        [(0, 1, Answer::UsedUp), (0, 11, Answer::Never), (DAY, 11, Answer::Never)]
+    {
+        let (next, said) = day.reserve(payload, unix_ns, units);
+        assert_eq!((next, said.answer), (None, expected));
+    }
+}
+
+#[test]
+fn a_call_that_was_cancelled_used_nothing_whatever_it_says() {
+    let day = quota(10, DAY_S, 0);
+    let mut payload = 0;
+    let mark = mark(reserve(&day, &mut payload, 0, 4).end_s);
+    let left = |outcome, used| {
+        let mut settled = settle(payload, mark, 4, outcome, used).unwrap();
+        reserve(&day, &mut settled, 0, 0).remaining
+    };
+    assert_eq!(left(Outcome::Cancelled, 3), 10);
+    assert_eq!(left(Outcome::Abandoned, 3), 7);
+    assert_eq!(left(Outcome::Abandoned, 0), 6);
+    assert_eq!(left(Outcome::Failure, 0), 10);
+}
+
+#[test]
 fn a_ledger_tells_once_in_a_window() {
     let day = quota(10, DAY_S, 0);
     let mut payload = 0;
