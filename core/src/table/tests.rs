@@ -8,6 +8,7 @@ use super::*;
 use crate::key::{Key, STORED_BITS};
 use crate::limit::{Compiled, Limit};
 use crate::memory::zeroed;
+use crate::metrics::Stats;
 use crate::policy::Scope;
 use crate::rate::RateLimit;
 use crate::settings::LimitCell;
@@ -257,4 +258,109 @@ fn a_word_holds_its_parts_whole() {
     assert!(word.is_entry() && !Word::new(Phase::Claimed, 1, 1).is_entry());
     let keyword = word.keyword((63 << STORED_BITS) | 5);
     assert_eq!((generation_of(keyword), limit_of(keyword)), (GENERATION_MASK, 63));
+}
+
+#[test]
+fn the_short_way_finds_live_entries_in_the_first_two_lines_of_each_group() {
+    for n in 0..50 {
+        let (key, other) = (key(n), key(n + 1000));
+        let near: Vec<usize> = (key.groups.iter().zip(key.places))
+            .flat_map(|(group, place)| (0..4).map(move |by| group + (place ^ by)))
+            .collect();
+        for index in 0..2 * GROUP_SLOTS {
+            let table = table();
+            let word = Word::new(Phase::Live, 1, 5);
+            table.set(index, word, word.keyword(key.tag));
+            let found = table.find_live(&key).map(|found| (found.index, found.payload()));
+            assert_eq!(found, near.contains(&index).then_some((index, 5)), "key {n} in {index}");
+            assert!(table.find_live(&other).is_none());
+            // An entry that is joining is none to be charged so.
+            let join = Word::new(Phase::Join, 1, 5);
+            table.set(index, join, join.keyword(key.tag));
+            assert!(table.find_live(&key).is_none());
+        }
+    }
+}
+
+#[test]
+fn an_entry_that_was_found_is_replaced_unless_it_has_changed_since() {
+    let table = table();
+    let index = key(1).groups[0] + key(1).places[0];
+    let word = Word::new(Phase::Live, 1, 5);
+    table.set(index, word, word.keyword(key(1).tag));
+    let found = table.find_live(&key(1)).unwrap();
+    assert!(table.replace(&found, 6));
+    assert_eq!(table.state(index), Word::new(Phase::Live, 1, 6));
+    assert!(!table.replace(&found, 7));
+    assert_eq!(table.state(index), Word::new(Phase::Live, 1, 6));
+}
+
+#[test]
+fn every_slot_is_counted_as_what_it_holds() {
+    let table = table();
+    assert_eq!(table.census(Time::at(NOW)), Stats { slots: 16, empty: 16, ..Stats::default() });
+    let places = [
+        Word::new(Phase::Claimed, 1, NOW.into()),
+        Word::new(Phase::Join, 1, NOW.into()),
+        Word::new(Phase::Live, 1, ticks(NOW)),
+        Word::new(Phase::Live, 1, ticks(NOW) + 1),
+        Word::new(Phase::Live, 1, ticks(NOW + SECOND)),
+    ];
+    for (index, word) in places.into_iter().enumerate() {
+        table.set(index, word, word.keyword(key(index as u64).tag));
+    }
+    let counted = Stats { slots: 16, live: 2, at_rest: 1, claimed: 2, empty: 11 };
+    assert_eq!(table.census(Time::at(NOW)), counted);
+}
+
+#[test]
+fn a_change_of_all_entries_of_a_limit_leaves_the_others_alone() {
+    let table = table();
+    let entry = |limit: u128| Word::new(Phase::Live, 1, 5).keyword(limit << STORED_BITS | 1);
+    table.set(0, Word::new(Phase::Live, 1, 5), entry(0));
+    table.set(1, Word::new(Phase::Live, 1, 5), entry(1));
+    table.set(2, Word::new(Phase::Join, 1, 5), entry(0));
+    table.set(3, Word::new(Phase::Live, 2, 5), entry(0));
+    table.amend_all(0, |payload| Step::Write(payload + 1, ()));
+    let payloads = [0, 1, 2, 3].map(|index| table.state(index).payload());
+    assert_eq!(payloads, [6, 5, 5, 5]);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn this_machine_needs_no_lock() {
+    assert!(is_lock_free());
+}
+
+#[test]
+fn a_change_goes_on_where_another_thread_was_faster_but_not_on_another_entry() {
+    let table = table();
+    let step = |payload| Step::Write(payload + 1, payload);
+    let stale = Word::new(Phase::Live, 1, 5);
+    for (now, told, left) in [
+        (Word::new(Phase::Live, 1, 8), Some(8), Word::new(Phase::Live, 1, 9)),
+        (Word::new(Phase::Live, 2, 8), None, Word::new(Phase::Live, 2, 8)),
+        (Word::new(Phase::Join, 1, 8), None, Word::new(Phase::Join, 1, 8)),
+        (Word(0), None, Word(0)),
+    ] {
+        table.set(0, now, now.keyword(key(1).tag));
+        let done = match table.change(0, stale, step) {
+            Pass::Done(done) => Some(done),
+            Pass::Full { .. } => panic!("a change needs no place"),
+            Pass::Retry => None,
+        };
+        assert_eq!((done, table.state(0)), (told, left));
+    }
+}
+
+#[test]
+fn of_two_joins_the_higher_gives_way_to_the_lower() {
+    let table = table();
+    let join = Word::new(Phase::Join, 1, NOW.into());
+    for index in [2, 9] {
+        table.set(index, join, join.keyword(key(1).tag));
+    }
+    let mut step = |tat, _| Step::Write(tat + 1, ());
+    assert!(matches!(table.confirm(&key(1), 9, join, Time::at(NOW), &mut step), Pass::Retry));
+    assert_eq!([2, 9].map(|index| table.state(index)), [join, join.emptied()]);
 }
