@@ -49,3 +49,42 @@ fn read(clock: libc::clockid_t) -> Result<u64, ClockError> {
     let nanoseconds = u64::try_from(spec.tv_nsec).unwrap_or(0);
     Ok(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    fn wall_ns() -> u128 {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
+    }
+
+    #[test]
+    fn both_clocks_are_the_systems() {
+        let before = (wall_ns(), monotonic_time().unwrap().now_ns);
+        let Time { now_ns, unix_ns } = system_time().unwrap();
+        let after = (wall_ns(), monotonic_time().unwrap().now_ns);
+        assert!((before.0..=after.0).contains(&unix_ns.into()), "was the wall clock set just now?");
+        assert!((before.1..=after.1).contains(&now_ns));
+        assert_eq!(monotonic_time().unwrap().unix_ns, 0);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_monotonic_clock_counts_the_time_since_the_system_was_started() {
+        let uptime_s = || {
+            let text = std::fs::read_to_string("/proc/uptime").unwrap();
+            text.split('.').next().unwrap().parse::<u64>().unwrap()
+        };
+        let before_s = uptime_s();
+        let now_s = monotonic_time().unwrap().now_ns / 1_000_000_000;
+        // Of the clock's hundredths, one may be on either side.
+        assert!((before_s.saturating_sub(1)..=uptime_s() + 1).contains(&now_s), "{now_s}");
+    }
+
+    #[test]
+    fn an_error_says_what_failed() {
+        assert_eq!(ClockError.to_string(), "the system's clock could not be read");
+    }
+}

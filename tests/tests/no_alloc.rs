@@ -79,6 +79,12 @@ fn the_counting_allocator_counts() {
 }
 
 #[test]
+fn a_gate_that_is_dropped_gives_its_memory_back() {
+    let owned = gates::one_rate(10, 1, 1, 1);
+    assert_eq!(allocations_of(|| drop(owned)), 1);
+}
+
+#[test]
 fn no_operation_of_a_gate_allocates() {
     let scopes = [Scope::Caller, Scope::Tool, Scope::CallerTool, Scope::Shared];
     let all: Vec<Rule> = scopes.iter().map(|&scope| Rule { limit: 0, scope }).collect();

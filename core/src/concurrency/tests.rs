@@ -180,6 +180,39 @@ fn what_was_admitted_before_a_trip_says_nothing_after_it() {
 }
 
 #[test]
+fn what_was_admitted_before_as_many_as_63_trips_says_nothing_after_them() {
+    let eager = ConcurrencyLimit { failure_trip: 1, cooldown_ns: MS, half_open_probes: 0, ..GUARD };
+    for trips in 1..=63 {
+        let mut one = One::new(eager);
+        let stale = one.take(0);
+        for trip in 0..trips {
+            let place = one.take(2 * MS * trip);
+            assert!(one.end(place, Outcome::Failure, 2 * MS * trip));
+        }
+        let now_ns = 2 * MS * trips;
+        assert!(one.end(stale, Outcome::Failure, now_ns));
+        assert!(matches!(one.ask(now_ns), Answer::Admitted(_)), "after {trips} trips");
+    }
+}
+
+#[test]
+fn the_longest_cooldown_is_kept_whole_whatever_the_lease() {
+    // Where a bit fewer, for five leases fewer, would not do; and the bounds.
+    let leases = (17..40).map(|bits| (1u64 << bits) * MS / 50_000);
+    for lease_ns in leases.chain([MS, TIME_LIMIT_NS]).filter(|lease_ns| *lease_ns >= MS) {
+        let cooldown_ns = lease_ns.saturating_mul(50_000).min(TIME_LIMIT_NS);
+        let mut one = One::new(ConcurrencyLimit { lease_ns, cooldown_ns, ..GUARD });
+        for now_ns in [0, 0] {
+            let place = one.take(now_ns);
+            assert!(one.end(place, Outcome::Failure, now_ns));
+        }
+        let rounded_ns = cooldown_ns.div_ceil(MS) * MS;
+        assert_eq!(one.ask(0), open(rounded_ns), "lease {lease_ns}");
+        assert_eq!(one.ask(1), open(rounded_ns - 1), "lease {lease_ns}");
+    }
+}
+
+#[test]
 fn a_lost_probe_makes_no_room_for_another_when_it_comes_back() {
     let mut one = One::new(ConcurrencyLimit { failure_trip: 1, max_in_flight: 9, ..GUARD });
     let failed = one.take(0);

@@ -104,13 +104,17 @@ fn a_full_table_says_when_the_first_place_is_free() {
 fn an_empty_slot_goes_first_and_then_the_one_longest_at_rest() {
     let table = table();
     table.fill(NOW - 2 * SECOND);
-    let oldest = Word::new(Phase::Live, 1, ticks(NOW - 9 * SECOND));
-    table.set(3, oldest, oldest.keyword(key(1).tag));
     table.set(12, Word(0), 0);
     at(&table.add(&key(2), NOW));
     assert!(table.entry_of(&key(2), 12).is_some());
-    at(&table.add(&key(3), NOW));
-    assert!(table.entry_of(&key(3), 3).is_some());
+    let oldest = Word::new(Phase::Live, 1, ticks(NOW - 9 * SECOND));
+    for longest in 0..2 * GROUP_SLOTS {
+        table.set(longest, oldest, oldest.keyword(key(1).tag));
+        at(&table.add(&key(3), NOW));
+        assert!(table.entry_of(&key(3), longest).is_some());
+        let young = Word::new(Phase::Live, 1, ticks(NOW - 2 * SECOND));
+        table.set(longest, young, young.keyword(key(1000).tag));
+    }
 }
 
 #[test]
