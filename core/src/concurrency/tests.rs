@@ -1,4 +1,5 @@
 //! The guard by itself: no table, no clock.
+use std::vec;
 use std::vec::Vec;
 
 use super::*;
@@ -281,6 +282,41 @@ fn limits() -> impl Strategy<Value = ConcurrencyLimit> {
 }
 
 proptest! {
+    #[test]
+    fn a_place_is_read_as_it_was_written(
+        epoch in 0..1u64 << 42, trips in 0..1u64 << 12, wave in prop::option::of(0..=255u32),
+    ) {
+        let place = Place { epoch, trips, wave };
+        prop_assert_eq!(Place::from_word(place.to_word()), Some(place));
+        prop_assert_eq!(Place::from_word(place.to_word() & !(1 << 63)), None);
+    }
+
+    #[test]
+    fn a_guard_is_read_as_it_was_written(
+        limit in limits(), epoch: u64, places in prop::array::uniform2(0..=4095u32), counts in prop::array::uniform2(0..=63u32),
+        probes in 0..=15u32, wave in 0..=255u32, offset_ms: u64, trips in 0..64u64,
+        phase in prop::sample::select(vec![Phase::Closed, Phase::Open, Phase::Probing]),
+    ) {
+        let rule = rule(limit);
+        let epoch = epoch & ((1 << rule.layout.epoch_bits) - 1);
+        let offset_ms = offset_ms & ((1 << rule.layout.time_bits) - 1);
+        let of_phase = |of, count| if phase == of { count } else { 0 };
+        let empty = Guard::unpack(&rule, u128::from(epoch) << 38);
+        let guard = Guard {
+            epoch,
+            current: places[0],
+            previous: places[1],
+            phase,
+            rejects: of_phase(Phase::Closed, counts[0]),
+            failures: of_phase(Phase::Closed, counts[1]),
+            probes: of_phase(Phase::Probing, probes),
+            wave: of_phase(Phase::Probing, wave),
+            time_ms: empty.time_ms + offset_ms,
+            trips,
+        };
+        prop_assert_eq!(Guard::unpack(&rule, guard.pack(&rule)), guard);
+    }
+
     #[test]
     fn any_bits_are_a_guard_and_no_count_leaves_its_field(
         limit in limits(), payload: u128, mark: u64, now_ns in 0..TIME_LIMIT_NS, outcome in 0..4usize,
