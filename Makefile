@@ -169,7 +169,7 @@ verify-sanitizers: ## Thread, address and undefined-behaviour sanitizers; valgri
 	$(call say,sanitizers)
 	verify/sanitizers/run.sh
 
-verify-abi: ## The binary interface against what is committed and released
+verify-abi: target/node/installed ## The binary interface against what is committed and released
 	$(call say,binary interface)
 	verify/abi/run.sh
 

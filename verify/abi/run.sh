@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The binary interface: that it is what is committed here, that it still fits programs that were built for
-# the last release, and that a header and a library which don't fit are told apart by their versions.
+# the last release, and that a header and a library which don't fit are told apart by their versions
+# (versions.sh), in C, Python, Node and Go.
 #
 #   run.sh              the check
 #   run.sh refresh      writes symbols.txt and layout.txt anew, after a change that was meant
@@ -12,7 +13,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-: "${CARGO:=cargo}" "${PYTHON:=python3}" "${CC:=cc}"
+: "${CARGO:=cargo}" "${PYTHON:=python3}" "${NODE:=node}" "${GO:=go}" "${CC:=cc}"
 export CC
 target="${CARGO_TARGET_DIR:-$root/target}"
 work="$target/verify/abi"
@@ -22,6 +23,9 @@ released="$here/released"
 fails() { echo "abi: FAILED: $1"; exit 1; }
 needs() { command -v "$1" >/dev/null || { echo "missing: $1 (Debian: $2)" >&2; exit 1; }; }
 version_of() { sed -n 's/^#define CALLGATE_VERSION //p' "$1"; }
+dotted() { echo "$(($1 >> 16)).$(($1 >> 8 & 255)).$(($1 & 255))"; }
+# shellcheck source=versions.sh
+. "$here/versions.sh"
 
 # The types of all functions of a header, as abidiff reads them.
 describe_types() {
@@ -62,7 +66,7 @@ fits_what_was_released() {
                 fails "$part differ from the release's, but the minor version is the same"
             echo "abi: $part differ from the release's, as the version says"
         else
-            echo "abi: $part: as released in version $((old >> 16)).$((old >> 8 & 255)).$((old & 255))"
+            echo "abi: $part: as released in version $(dotted "$old")"
         fi
     done
 }
@@ -80,68 +84,15 @@ notices() {
     echo "abi: noticed $what"
 }
 
-# The Python package from its own sources, with that header and that library.
-package() {
-    local name=$1 include=$2
-    shift 2
-    rm -rf "${work:?}/$name"
-    mkdir -p "$work/$name"
-    cp -R "$root/ffi/python/src/callgate" "$work/$name/callgate"
-    rm -f "$work/$name"/callgate/*.so
-    "$CC" -shared -fPIC -std=c11 -O1 -DPy_LIMITED_API=0x030A0000 -fvisibility=hidden \
-        -I "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
-        -I "$include" "$root"/ffi/python/csrc/*.c "$@" "$target/release/libcallgate.a" \
-        -o "$work/$name/callgate/_engine.abi3.so"
-}
-
-load() {
-    PYTHONPATH=$work/$1 PYTHONDONTWRITEBYTECODE=1 "$PYTHON" -c '
-import sys
-try:
-    import callgate
-except ImportError as error:
-    sys.exit(f"refused: {error}")
-print("loaded", callgate.__version__)
-'
-}
-
-# A library and a header of different versions are told apart before anything else is asked of them.
-versions_are_compared() {
-    local later="$work/later_header" larger="$work/larger_header" pair refused
-    mkdir -p "$later" "$larger"
-    "$PYTHON" "$here/header.py" later "$header" >"$later/callgate.h"
-    "$PYTHON" "$here/header.py" larger "$header" >"$larger/callgate.h"
-
-    package same "$root/include"
-    [[ $(load same) == 'loaded '* ]] || fails 'the Python package does not load with its own library'
-
-    package older_library "$later"
-    # What a library of a later version says of itself.
-    printf '#include "callgate.h"\nuint32_t __wrap_callgate_version(void) { return %s; }\n' \
-        $(($(version_of "$header") + 0x100)) >"$work/later.c"
-    package newer_library "$root/include" "$work/later.c" -Wl,--wrap=callgate_version
-    for pair in older_library newer_library; do
-        if refused=$(load $pair 2>&1); then fails "$pair: the Python package loads"; fi
-        [[ $refused == 'refused: callgate._engine was built for version '* ]] ||
-            fails "$pair: not for its version: $refused"
-        echo "abi: $pair: $refused"
-    done
-
-    # Where structs have another size, the package is not even built.
-    if package larger_structs "$larger" 2>"$work/larger.log"; then fails 'other structs are built in'; fi
-    grep -q 'static assertion failed' "$work/larger.log" || { cat "$work/larger.log"; fails 'other structs'; }
-    echo "abi: the Python package asserts the sizes of the structs"
-    # And a C program that neither asserts nor asks is refused by their sizes.
-    "$CC" -std=c11 -Wall -Werror -I "$larger" "$here/unasked.c" "$target/release/libcallgate.a" \
-        -o "$work/unasked"
-    "$work/unasked" || fails 'structs of another version are taken'
-}
-
 needs "$CC" gcc
 needs nm binutils
+needs objcopy binutils
+needs gcc-ar gcc
 needs abidw abigail-tools
 needs "$CARGO" 'cargo, by rustup'
 needs "$PYTHON" python3
+needs "$NODE" nodejs
+needs "$GO" golang
 mkdir -p "$work"
 (cd "$root" && "$CARGO" build --quiet --locked --release --package callgate-ffi)
 case ${1:-check} in
@@ -165,5 +116,5 @@ case ${1:-check} in
         describe_types "$header" "$released/types.abi"
         describe_library "$released/library.abi"
         ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac
