@@ -63,7 +63,6 @@ build() {
 finds_the_fault() {
     local log="$work/$target-seeded.log" options=(-seed=1 -timeout="$HANG_S" -max_len=2048 -runs=200000)
     case $target in
-        operations) return ;;
         abi) set -- "$work/abi-SEEDED_SHORT" ;;
         *) set -- env CALLGATE_SEEDED=1 "${program[@]}" ;;
     esac

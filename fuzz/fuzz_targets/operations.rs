@@ -99,6 +99,8 @@ fuzz_target!(|input: Input| {
         cost,
         reserve,
     };
+    // A fault that must be noticed: looking charges as well.
+    let is_seeded = std::env::var_os("CALLGATE_SEEDED").is_some();
     let mut permits: Vec<Permit> = Vec::new();
     for operation in input.operations {
         match operation {
@@ -116,6 +118,9 @@ fuzz_target!(|input: Input| {
                 let call = call(policy, caller, tool, cost, reserve);
                 let before = gate.stats(at.into());
                 if let Ok(reports) = gate.peek(&call, at.into()) {
+                    if is_seeded {
+                        let _ = gate.admit(&call, at.into());
+                    }
                     assert_eq!(reports, gate.peek(&call, at.into()).unwrap());
                 }
                 assert_eq!(before, gate.stats(at.into()));
