@@ -1,5 +1,5 @@
 //! A thread that stops for good, or a process that is killed, before any instruction of an operation: the
-//! others never wait for it, and nothing that they rely on breaks.
+//! others never wait for it, and nothing that they rely on breaks. A watchdog ends the test where they do wait.
 //!
 //! A few rounds by default; `CALLGATE_ROUNDS=3000` for thousands (`make verify`).
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use crowd::Dice;
 use stall::stepping::{self, End};
+use stall::watchdog::Watchdog;
 use stall::{Mapping, Scene};
 
 #[derive(Default)]
@@ -30,15 +31,17 @@ fn rounds(seed: u64, round: impl Fn(&Scene<'_>, u64, bool) -> (bool, bool)) {
     let rounds =
         std::env::var("CALLGATE_ROUNDS").map_or(60, |rounds| rounds.parse().expect("a number"));
     let (mut mapping, mut tally) = (Mapping::new(), Tally::default());
+    let watchdog = Watchdog::new();
     let mut whole = 0;
     for n in 0..rounds {
         let mut dice = [0, 0].map(|_| Dice::new((seed << 32) | (n / STOPS)));
         if n % STOPS == 0 {
-            let scene = Scene::new(mapping.gate(), &mut dice[0]);
+            let scene = Scene::new(mapping.gate(), &watchdog, &mut dice[0]);
             whole = stepping::counted(|| scene.act.run(&scene.gate)).1;
         }
-        let scene = Scene::new(mapping.gate(), &mut dice[1]);
+        let scene = Scene::new(mapping.gate(), &watchdog, &mut dice[1]);
         let last = Dice::new((n << 32) | seed).below(whole);
+        watchdog.now(format!("beside one that stopped before instruction {last}, in round {n}"));
         let (stopped, left_a_claim) = round(&scene, last, n % STOPS == 0);
         tally.stopped += u64::from(stopped);
         tally.left_a_claim += u64::from(left_a_claim);
@@ -67,6 +70,7 @@ fn a_thread_that_stops_anywhere_keeps_nobody_waiting_and_may_come_late() {
             let stopped = stepping::is_parked();
             // Whatever fails, the thread must go on, or the test would not end.
             let checked = catch_unwind(AssertUnwindSafe(|| scene.check_stopped(counts)));
+            scene.watchdog.now("for one that was stopped and goes on".to_owned());
             stepping::resume();
             let admitted = victim.join().expect("it comes back");
             let (seen, left_a_claim) = checked.unwrap_or_else(|cause| resume_unwind(cause));

@@ -1,17 +1,18 @@
 //! A gate about which it is known what each caller has, and what one operation that was cut short may
 //! have changed of that.
+mod mapping;
 pub mod stepping;
-
-use std::mem::MaybeUninit;
-use std::ptr;
+pub mod watchdog;
 
 use callgate_core::{
     Call, ConcurrencyLimit, Config, Domain, Gate, Limit, Outcome, Permit, Quota, RateLimit, Reason,
-    Rule, Scope, Settled, Slot, Time, Windows,
+    Rule, Scope, Settled, Time, Windows,
 };
 
 use crate::crowd::Dice;
+pub use mapping::Mapping;
 use stepping::counted;
+use watchdog::Watchdog;
 
 const SECOND: u64 = 1_000_000_000;
 const HOUR: u64 = 3600 * SECOND;
@@ -42,38 +43,7 @@ const NEIGHBOURS: [u64; 2] = [1, 2];
 const SUBJECT: u64 = 3;
 const NEWCOMERS: u64 = 2_000;
 
-/// Memory that forked processes share.
-pub struct Mapping {
-    memory: *mut MaybeUninit<Slot>,
-    slots: usize,
-}
-
-impl Mapping {
-    pub fn new() -> Self {
-        let slots = with_config(Gate::slots_needed).expect("a gate");
-        let (bytes, access) = (slots * size_of::<Slot>(), libc::PROT_READ | libc::PROT_WRITE);
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: new memory, nobody else's.
-        let memory = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0) };
-        assert_ne!(memory, libc::MAP_FAILED);
-        Self { memory: memory.cast(), slots }
-    }
-
-    /// A new gate. Of the one before nothing is left.
-    pub fn gate(&mut self) -> Gate<'_> {
-        // SAFETY: so long it is, and mapped until `self` goes; borrowed for as long as the gate.
-        let memory = unsafe { std::slice::from_raw_parts_mut(self.memory, self.slots) };
-        with_config(|config| Gate::init(memory, config)).expect("a gate")
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new`, at this length.
-        unsafe { libc::munmap(self.memory.cast(), self.slots * size_of::<Slot>()) };
-    }
-}
-
+/// Runs `run` on the configuration of all gates here.
 fn with_config<T>(run: impl FnOnce(&Config<'_>) -> T) -> T {
     let rate = |burst| Limit::Rate(RateLimit { count: 1, period_ns: HOUR, burst });
     let places = Limit::Concurrency(ConcurrencyLimit {
@@ -126,6 +96,7 @@ impl Act {
 pub struct Scene<'m> {
     pub gate: Gate<'m>,
     pub act: Act,
+    pub watchdog: &'m Watchdog,
     before: Taken,
     after: Taken,
 }
@@ -137,7 +108,7 @@ fn call(gate: &Gate<'_>, policy: u32, caller: u64) -> Call {
 
 /// How often the caller is admitted until it is refused.
 fn drain(gate: &Gate<'_>, policy: u32, caller: u64, time: Time) -> i64 {
-    for n in 0.. {
+    for n in 0..=BURST.max(PLACES) {
         let decision = gate.admit(&call(gate, policy, caller), time).expect("a decision").decision;
         match decision.refused {
             None => {}
@@ -145,13 +116,13 @@ fn drain(gate: &Gate<'_>, policy: u32, caller: u64, time: Time) -> i64 {
             Some(_) => panic!("{decision:?}"),
         }
     }
-    unreachable!()
+    panic!("more is admitted than there is")
 }
 
 impl<'m> Scene<'m> {
     /// The same for equal dice: entries at rest in up to all slots, two callers that are drained, and a subject that was here
     /// before or was not.
-    pub fn new(gate: Gate<'m>, dice: &mut Dice) -> Self {
+    pub fn new(gate: Gate<'m>, watchdog: &'m Watchdog, dice: &mut Dice) -> Self {
         for n in 0..dice.below(17) {
             gate.admit(&call(&gate, BY_RATE, OLD + n), Time::at(0)).expect("a decision");
         }
@@ -203,7 +174,14 @@ impl<'m> Scene<'m> {
                 Act::Admit(call(&gate, policy, SUBJECT))
             }
         };
-        Self { gate, act, before, after }
+        Self { gate, act, watchdog, before, after }
+    }
+
+    /// How often the caller is admitted until it is refused, where that must not wait.
+    fn drain(&self, policy: u32, caller: u64, time: Time) -> i64 {
+        let admitted = drain(&self.gate, policy, caller, time);
+        self.watchdog.went_on();
+        admitted
     }
 
     /// Asks once for each of the subject's limits, and for a newcomer. What is admitted is given back.
@@ -225,6 +203,7 @@ impl<'m> Scene<'m> {
                 assert_eq!(settled, Ok(Settled::Now));
                 assert!(instructions < INSTRUCTIONS_MAX, "{instructions} instructions");
             }
+            self.watchdog.went_on();
         }
     }
 
@@ -236,8 +215,8 @@ impl<'m> Scene<'m> {
         // Where all places are others', the subject has none of its own.
         let has_entry = looked.refused != Some(Reason::TableFull);
         Taken {
-            tokens: BURST - drain(gate, BY_RATE, SUBJECT, time),
-            other_tokens: BURST - drain(gate, BY_OTHER_RATE, SUBJECT, time),
+            tokens: BURST - self.drain(BY_RATE, SUBJECT, time),
+            other_tokens: BURST - self.drain(BY_OTHER_RATE, SUBJECT, time),
             units: if has_entry { UNITS - looked.remaining.cast_signed() } else { 0 },
             places: gate.guards(3, time).expect("of places").in_flight.cast_signed(),
         }
@@ -265,15 +244,16 @@ impl<'m> Scene<'m> {
             assert!(states.contains(&seen), "{seen} is taken, not one of {states:?}");
         }
         for caller in NEIGHBOURS {
-            assert_eq!(drain(gate, BY_RATE, caller, NOW), 0);
+            assert_eq!(self.drain(BY_RATE, caller, NOW), 0);
         }
-        assert_eq!(drain(gate, BY_PLACES, 0, LATER), PLACES);
+        assert_eq!(self.drain(BY_PLACES, 0, LATER), PLACES);
         let live = gate.stats(LATER).live;
         let slots = gate.stats(LATER).slots;
         for n in live..slots {
             let call = call(gate, BY_RATE, NEWCOMERS + n);
             let decision = gate.admit(&call, LATER).expect("a decision").decision;
             assert!(decision.admitted(), "{n} of {slots} are taken: {decision:?}");
+            self.watchdog.went_on();
         }
         let one_more =
             gate.admit(&call(gate, BY_RATE, NEWCOMERS), LATER).expect("a decision").decision;
@@ -297,7 +277,7 @@ impl<'m> Scene<'m> {
         // What it has undone may be at rest now.
         assert_eq!((stats.live + stats.at_rest, stats.claimed), (stats.slots, 0));
         for caller in NEIGHBOURS {
-            assert_eq!(drain(gate, BY_RATE, caller, LATER), 0);
+            assert_eq!(self.drain(BY_RATE, caller, LATER), 0);
         }
     }
 }
