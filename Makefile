@@ -80,7 +80,7 @@ test-node: target/node/built ## The npm package: types and tests
 
 test-go: target/go/library ## The Go module: formats, lints, tests with the race detector
 	$(call say,format and lints: Go)
-	unformatted=$$(gofmt -l ffi/go tests/e2e/go benches/peers/go packaging verify/peers); \
+	unformatted=$$(gofmt -l ffi/go tests/e2e/go benches/peers/go packaging verify/peers verify/abi); \
 		[ -z "$$unformatted" ] || { echo "gofmt would change: $$unformatted" >&2; exit 1; }
 	$(GO) build -C ffi/go/tools -o $(CURDIR)/target/go/staticcheck honnef.co/go/tools/cmd/staticcheck
 	cd ffi/go && $(GO) vet ./... && $(CURDIR)/target/go/staticcheck ./...

@@ -80,14 +80,12 @@ ask_go() { "$1/make_gate"; }
 
 # What a wrapper says of two numbers, its header's and its library's.
 words_of() {
-    local wrapper=$1 in_header=$2 in_library=$3
+    local wrapper=$1 in_header in_library
+    in_header=$(dotted "$2") in_library=$(dotted "$3")
     case $wrapper in
-        python) printf 'refused: callgate._engine was built for version %x of libcallgate, but linked with %x' \
-            "$in_header" "$in_library" ;;
-        node) printf 'refused: callgate.node was built for version %x of libcallgate, but linked with %x' \
-            "$in_header" "$in_library" ;;
-        go) printf 'refused: callgate: the library is version %s, but its header is version %s: build the library anew' \
-            "$(dotted "$in_library")" "$(dotted "$in_header")" ;;
+        python) echo "refused: callgate._engine was built for version $in_header of libcallgate, but linked with $in_library" ;;
+        node) echo "refused: callgate.node was built for version $in_header of libcallgate, but linked with $in_library" ;;
+        go) echo "refused: callgate: the library is version $in_library, but its header is version $in_header: build the library anew" ;;
     esac
 }
 

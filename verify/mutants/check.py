@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Changes the engine in a thousand small ways, one at a time, and demands that a test notices each.
 
-    check.py [--shard K/N]
+    check.py [--shard K/N | --file core/src/NAME.rs]
 
 Two stages, by cargo-mutants: what core's own tests miss is tried against the reference model and the
 vectors as well. What nothing notices must be in equivalent.txt, with the reason why nothing can; and
@@ -21,24 +21,23 @@ WORK = ROOT / "target" / "verify" / "mutants"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 
 CORE = ["--package", "callgate-core", "--features", "callgate-core/std"]
-# Built before the clock of a test begins, or a slow build would pass for a test that hangs.
-MODEL = ["--test-package", "callgate-core,callgate-tests", "--cargo-arg=--lib", "--cargo-arg=--test=model",
-         "--cargo-arg=--test=vectors"]
-UNITS = ["--cargo-arg=--lib"]
-# Many times what the tests take: only a test that hangs takes longer, and that is noticed.
-TIMEOUT_S = 60
+# The arguments of `cargo test` in each stage, and how long that may take: what hangs is noticed. In the
+# second stage the tests' own crate is built within that time.
+UNITS = (["--lib"], 60)
+MODEL = (["--package", "callgate-tests", "--lib", "--test=model", "--test=vectors", "--test=no_alloc"], 400)
 
 
-def mutate(tests: list[str], shard: list[str], more: list[str]) -> dict[str, list[str]]:
+def mutate(stage: tuple[list[str], int], part: list[str]) -> dict[str, list[str]]:
     """By what came of them, the mutants' names."""
     tool = os.environ.get("CARGO_MUTANTS", str(ROOT / "target" / "tools" / "bin" / "cargo-mutants"))
     # Debug information and optimisation take longer to make than they save.
     environment = dict(os.environ, CARGO_PROFILE_TEST_OPT_LEVEL="0", CARGO_PROFILE_TEST_DEBUG="0",
                        CARGO_PROFILE_DEV_DEBUG="0", CARGO_INCREMENTAL="1", PROPTEST_CASES="64")
     environment.pop("CARGO_TARGET_DIR", None)
-    command = [tool, "mutants", *CORE, *tests, *shard, *more, "--jobs", str(min(os.cpu_count() or 1, 4)),
-               "--timeout", str(TIMEOUT_S), "--build-timeout", "600", "--no-shuffle", "--colors", "never",
-               "--output", str(WORK)]
+    tests, timeout_s = stage
+    command = [tool, "mutants", *CORE, *part, "--jobs", str(min(os.cpu_count() or 1, 4)),
+               "--timeout", str(timeout_s), "--build-timeout", "600", "--no-shuffle", "--colors", "never",
+               "--output", str(WORK), "--", "--locked", *tests]
     with open(WORK / "log", "a", encoding="utf-8") as log:
         ran = subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
     # 0: all were noticed. 2: some were missed. 3: some hung.
@@ -65,16 +64,18 @@ def without_place(name: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shard", metavar="K/N", help="of N parts the Kth, from 0")
+    parser.add_argument("--file", metavar="FILE", help="of this file only")
     options = parser.parse_args()
-    shard = ["--shard", options.shard, "--sharding", "round-robin"] if options.shard else []
+    part = ["--shard", options.shard, "--sharding", "round-robin"] if options.shard else []
+    part += ["--file", options.file] if options.file else []
     WORK.mkdir(parents=True, exist_ok=True)
     (WORK / "log").unlink(missing_ok=True)
 
-    first = mutate(UNITS, shard, [])
+    first = mutate(UNITS, part)
     total = sum(len(first.get(kind, [])) for kind in ("CaughtMutant", "MissedMutant", "Timeout"))
     print(f"mutants: {total}, of which core's own tests miss {len(first.get('MissedMutant', []))}", flush=True)
     # Only what was missed is tried again.
-    missed = mutate(MODEL, shard, ["--iterate"]).get("MissedMutant", []) if "MissedMutant" in first else []
+    missed = mutate(MODEL, [*part, "--iterate"]).get("MissedMutant", []) if "MissedMutant" in first else []
 
     left = known()
     unnoticed = []
@@ -85,7 +86,7 @@ def main() -> int:
             unnoticed.append(name)
     for name in unnoticed:
         print(f"mutants: NOTHING NOTICES {name}")
-    stale = [] if options.shard else sorted(left.elements())
+    stale = [] if part else sorted(left.elements())
     for name in stale:
         print(f"mutants: {EQUIVALENT.name} has what is noticed, or is gone: {name}")
     noticed = total - len(missed)

@@ -365,3 +365,15 @@ fn no_permit_is_told_from_one_that_is_garbage() {
     assert_eq!(settle(&permit), Ok(Settled::Now));
     assert_eq!(std::format!("{permit:?}"), "Permit { settled: true, .. }");
 }
+
+#[test]
+fn a_cost_of_nothing_takes_no_token_and_no_slot() {
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[TEN], &[CALLER])).unwrap();
+    assert_eq!(admit(&gate, &call(&gate, 0), MS).remaining, 10);
+    assert_eq!(gate.stats(Time::at(0)).live, 0);
+    assert!(admit(&gate, &call(&gate, 10), MS).admitted());
+    let before = gate.peek(&call(&gate, 1), Time::at(0)).unwrap();
+    assert!(admit(&gate, &call(&gate, 0), 30 * MS).admitted());
+    assert_eq!(gate.peek(&call(&gate, 1), Time::at(0)).unwrap(), before);
+}

@@ -118,6 +118,29 @@ fn an_empty_slot_goes_first_and_then_the_one_longest_at_rest() {
 }
 
 #[test]
+fn an_entry_goes_to_the_emptier_group_as_near_as_can_be_to_its_place() {
+    let taken = |table: &Table<'_>, index: usize| {
+        let word = Word::new(Phase::Live, 1, ticks(NOW + SECOND));
+        table.set(index, word, word.keyword(key(1000 + index as u64).tag));
+    };
+    for n in 0..50 {
+        let EntryKey { groups: [first, second], places: [first_place, second_place], .. } = key(n);
+        let picked = |table: &Table<'_>| table.pick(&key(n), Time::at(NOW)).ok().unwrap().index;
+        let table = table();
+        assert_eq!(picked(&table), first + first_place, "neither is emptier");
+        taken(&table, first + (first_place ^ 5));
+        assert_eq!(picked(&table), second + second_place);
+        taken(&table, second + second_place);
+        assert_eq!(picked(&table), first + first_place, "neither is emptier");
+        taken(&table, first + first_place);
+        taken(&table, second + (second_place ^ 5));
+        assert_eq!(picked(&table), first + (first_place ^ 1));
+        taken(&table, first + (first_place ^ 1));
+        assert_eq!(picked(&table), second + (second_place ^ 1));
+    }
+}
+
+#[test]
 fn a_claim_that_nobody_finishes_is_taken_over_after_the_grace_time() {
     let table = table();
     table.fill(NOW + 100 * SECOND);

@@ -23,25 +23,30 @@ static int function_add(napi_env env, napi_value exports, const char *name, napi
     return napi_set_named_property(env, exports, name, function) == napi_ok ? 0 : -1;
 }
 
+/* A version as people write it. */
+static const char *version_text(char text[16], uint32_t number) {
+    snprintf(text, 16, "%u.%u.%u", (unsigned)(number >> 16 & 255), (unsigned)(number >> 8 & 255),
+             (unsigned)(number & 255));
+    return text;
+}
+
 static int facts_add(napi_env env, napi_value exports) {
     char version[16];
     napi_value is_lock_free;
-    unsigned number = CALLGATE_VERSION;
-    snprintf(version, sizeof version, "%u.%u.%u", number >> 16 & 255, number >> 8 & 255, number & 255);
     if (napi_get_boolean(env, callgate_is_lock_free() != 0, &is_lock_free) != napi_ok ||
         napi_set_named_property(env, exports, "isLockFree", is_lock_free) != napi_ok) {
         return -1;
     }
-    return napi_set_named_property(env, exports, "version", string_of(env, version)) == napi_ok ? 0
+    return napi_set_named_property(env, exports, "version", string_of(env, version_text(version, CALLGATE_VERSION))) == napi_ok ? 0
                                                                                               : -1;
 }
 
 NAPI_MODULE_INIT() {
     if (callgate_version() != CALLGATE_VERSION) {
-        char text[96];
+        char text[128], built[16], linked[16];
         snprintf(text, sizeof text,
-                 "callgate.node was built for version %x of libcallgate, but linked with %x",
-                 (unsigned)CALLGATE_VERSION, (unsigned)callgate_version());
+                 "callgate.node was built for version %s of libcallgate, but linked with %s",
+                 version_text(built, CALLGATE_VERSION), version_text(linked, callgate_version()));
         napi_throw_error(env, NULL, text);
         return NULL;
     }

@@ -79,12 +79,18 @@ static int find_errors(State *state) {
     return state->make_config_error == NULL || state->make_call_error == NULL ? -1 : 0;
 }
 
+/* A version as people write it. */
+static const char *version_text(char text[16], uint32_t number) {
+    PyOS_snprintf(text, 16, "%u.%u.%u", (unsigned)(number >> 16 & 255), (unsigned)(number >> 8 & 255),
+                  (unsigned)(number & 255));
+    return text;
+}
+
 static int add_facts(PyObject *module) {
     char version[16];
-    unsigned int number = CALLGATE_VERSION;
-    PyOS_snprintf(version, sizeof version, "%u.%u.%u", number >> 16 & 255, number >> 8 & 255,
-                  number & 255);
-    if (PyModule_AddStringConstant(module, "VERSION", version) < 0) return -1;
+    if (PyModule_AddStringConstant(module, "VERSION", version_text(version, CALLGATE_VERSION)) < 0) {
+        return -1;
+    }
     PyObject *is_lock_free = PyBool_FromLong(callgate_is_lock_free() != 0);
     int failed = PyModule_AddObjectRef(module, "IS_LOCK_FREE", is_lock_free) < 0;
     Py_DECREF(is_lock_free);
@@ -102,9 +108,10 @@ static int add_facts(PyObject *module) {
 
 static int module_exec(PyObject *module) {
     if (callgate_version() != CALLGATE_VERSION) {
+        char built[16], linked[16];
         PyErr_Format(PyExc_ImportError,
-                     "callgate._engine was built for version %x of libcallgate, but linked with %x",
-                     (unsigned int)CALLGATE_VERSION, (unsigned int)callgate_version());
+                     "callgate._engine was built for version %s of libcallgate, but linked with %s",
+                     version_text(built, CALLGATE_VERSION), version_text(linked, callgate_version()));
         return -1;
     }
     State *state = PyModule_GetState(module);
