@@ -16,6 +16,10 @@ VENV := target/venv
 # Of the environment in which the Python package is tested as a user would install it.
 RUN := $(CURDIR)/$(VENV)/bin/python
 PEERS := target/peers
+# What the proofs run by, in versions that are known to do it.
+TOOLS := target/tools
+CARGO_MUTANTS_VERSION := 27.1.0
+CARGO_LLVM_COV_VERSION := 0.9.1
 ENGINE_SOURCES := Cargo.toml Cargo.lock $(shell find core ffi/src -type f) ffi/Cargo.toml ffi/build.rs include/callgate.h
 PACKAGE_SOURCES := $(shell find ffi/python/csrc ffi/python/src -type f -not -name '*.so' -not -path '*egg-info*' -not -path '*__pycache__*') \
 	ffi/python/setup.py ffi/python/pyproject.toml
@@ -33,8 +37,8 @@ C_ARCHIVE := $(PACKAGED)/callgate-$(VERSION)-linux-$(shell uname -m).tar.gz
 say = @printf '\n\033[1m== %s\033[0m\n' '$(1)'
 
 .PHONY: help demo test check test-rust test-python test-node test-go test-e2e test-package test-killed vectors \
-	package e2e-servers bench bench-python bench-peers header format clean fuzz verify verify-table verify-peers \
-	verify-sanitizers verify-abi verify-architectures verify-firmware verify-fuzz
+	package e2e-servers bench bench-python bench-peers header format clean fuzz mutants coverage verify verify-table \
+	verify-peers verify-sanitizers verify-abi verify-architectures verify-firmware verify-mutants verify-fuzz
 
 help: ## What there is to run
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-21s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -148,7 +152,7 @@ bench-peers: $(VENV)/installed $(PEERS)/python $(PEERS)/node target/node/built t
 		"Node=$(NODE) benches/peers/node/bench.mjs" "Go=$(PEERS)/go"
 	$(CARGO) bench --locked --package callgate-benches -- '^(admit|refuse)'
 
-verify: verify-table verify-peers verify-sanitizers verify-abi verify-architectures verify-firmware verify-fuzz ## The slower proofs; each part alone: verify-PART
+verify: verify-table verify-peers verify-sanitizers verify-abi verify-architectures verify-firmware verify-mutants verify-fuzz ## The slower proofs; each part alone: verify-PART
 	$(call say,each proof held and each fault built in was noticed)
 
 verify-table: ## The table: loom, the Promela model, stalled threads and killed processes
@@ -180,6 +184,18 @@ verify-architectures: ## Vectors, C and threads on i686, aarch64, s390x; a build
 verify-firmware: ## Vectors on Cortex-M4 and M0; flash and RAM
 	$(call say,bare metal)
 	verify/firmware/run.sh
+
+verify-mutants: $(TOOLS)/bin/cargo-mutants ## Every 20th small change to the engine, others at each commit, must make a test fail
+	$(call say,mutants of core: one in twenty)
+	CARGO_MUTANTS=$(CURDIR)/$< $(PYTHON) verify/mutants/check.py --shard $$(($$(git rev-list --count HEAD) % 20))/20
+
+mutants: $(TOOLS)/bin/cargo-mutants ## Each small change to the engine must make a test fail; half an hour
+	$(call say,mutants of core)
+	CARGO_MUTANTS=$(CURDIR)/$< $(PYTHON) verify/mutants/check.py
+
+coverage: $(TOOLS)/bin/cargo-llvm-cov ## How much of the engine the Rust tests reach, line by line in target/llvm-cov/html
+	$(call say,coverage of core)
+	verify/coverage.sh $(CURDIR)/$<
 
 verify-fuzz: $(VENV)/fuzz ## A short run of each fuzz target
 	$(call say,fuzz targets for some seconds each)
@@ -213,6 +229,10 @@ $(VENV)/installed: $(VENV)/requirements $(ENGINE_SOURCES) $(PACKAGE_SOURCES)
 	$(VENV)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(PACKAGED) ./ffi/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(PACKAGED)/callgate-*.whl
 	touch $@
+
+$(TOOLS)/bin/cargo-mutants $(TOOLS)/bin/cargo-llvm-cov:
+	$(call say,$(@F))
+	$(CARGO) install --quiet --locked --root $(TOOLS) --version =$($(shell echo $(@F) | tr a-z- A-Z_)_VERSION) $(@F)
 
 $(VENV)/fuzz: $(VENV)/installed fuzz/requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement fuzz/requirements.txt

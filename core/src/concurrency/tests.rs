@@ -183,16 +183,20 @@ fn what_was_admitted_before_a_trip_says_nothing_after_it() {
 #[test]
 fn what_was_admitted_before_as_many_as_63_trips_says_nothing_after_them() {
     let eager = ConcurrencyLimit { failure_trip: 1, cooldown_ns: MS, half_open_probes: 0, ..GUARD };
-    for trips in 1..=63 {
+    for (before, trips) in [0, 1, 2].into_iter().flat_map(|n| (1..=63).map(move |m| (n, m))) {
         let mut one = One::new(eager);
-        let stale = one.take(0);
-        for trip in 0..trips {
-            let place = one.take(2 * MS * trip);
-            assert!(one.end(place, Outcome::Failure, 2 * MS * trip));
-        }
-        let now_ns = 2 * MS * trips;
+        let mut now_ns = 0;
+        let mut trip = |one: &mut One| {
+            let place = one.take(now_ns);
+            assert!(one.end(place, Outcome::Failure, now_ns));
+            now_ns += 2 * MS;
+            now_ns
+        };
+        let taken_ns = (0..before).fold(0, |_, _| trip(&mut one));
+        let stale = one.take(taken_ns);
+        let now_ns = (0..trips).fold(0, |_, _| trip(&mut one));
         assert!(one.end(stale, Outcome::Failure, now_ns));
-        assert!(matches!(one.ask(now_ns), Answer::Admitted(_)), "after {trips} trips");
+        assert!(matches!(one.ask(now_ns), Answer::Admitted(_)), "{trips} trips after {before}");
     }
 }
 
@@ -202,14 +206,57 @@ fn the_longest_cooldown_is_kept_whole_whatever_the_lease() {
     let leases = (17..40).map(|bits| (1u64 << bits) * MS / 50_000);
     for lease_ns in leases.chain([MS, TIME_LIMIT_NS]).filter(|lease_ns| *lease_ns >= MS) {
         let cooldown_ns = lease_ns.saturating_mul(50_000).min(TIME_LIMIT_NS);
-        let mut one = One::new(ConcurrencyLimit { lease_ns, cooldown_ns, ..GUARD });
-        for now_ns in [0, 0] {
-            let place = one.take(now_ns);
-            assert!(one.end(place, Outcome::Failure, now_ns));
+        let (lately_ns, until_ns) = (TIME_LIMIT_NS / MS / 2 * MS, cooldown_ns.div_ceil(MS) * MS);
+        for now_ns in [0, lately_ns] {
+            let mut one = One::new(ConcurrencyLimit { lease_ns, cooldown_ns, ..GUARD });
+            for _ in 0..2 {
+                let place = one.take(now_ns);
+                assert!(one.end(place, Outcome::Failure, now_ns));
+            }
+            assert_eq!(one.ask(now_ns), open(until_ns), "lease {lease_ns} at {now_ns}");
+            assert_eq!(one.ask(now_ns + 1), open(until_ns - 1), "lease {lease_ns} at {now_ns}");
         }
-        let rounded_ns = cooldown_ns.div_ceil(MS) * MS;
-        assert_eq!(one.ask(0), open(rounded_ns), "lease {lease_ns}");
-        assert_eq!(one.ask(1), open(rounded_ns - 1), "lease {lease_ns}");
+    }
+}
+
+#[test]
+fn failures_are_remembered_for_a_lease_and_so_is_the_state() {
+    let fail = |one: &mut One, now_ns| {
+        let place = one.take(now_ns);
+        assert!(one.end(place, Outcome::Failure, now_ns));
+    };
+    let mut one = One::new(GUARD);
+    fail(&mut one, 50 * SECOND);
+    assert_eq!(one.rule.at_rest_from_ns(one.payload), 110 * SECOND);
+    let between = one.take(55 * SECOND);
+    assert!(one.end(between, Outcome::Abandoned, 55 * SECOND));
+    fail(&mut one, 110 * SECOND - 1);
+    assert_eq!(one.ask(110 * SECOND - 1), open(SECOND + 1), "the second within a lease");
+
+    let mut one = One::new(GUARD);
+    fail(&mut one, 50 * SECOND);
+    fail(&mut one, 110 * SECOND);
+    assert!(matches!(one.ask(110 * SECOND), Answer::Admitted(_)), "the first was forgotten");
+
+    let mut never = One::new(ConcurrencyLimit { failure_trip: 0, ..GUARD });
+    fail(&mut never, 5 * SECOND);
+    assert_eq!(never.rule.at_rest_from_ns(never.payload), 0, "there is nothing to remember");
+    assert!(matches!(never.ask(5 * SECOND), Answer::Admitted(_)));
+}
+
+#[test]
+fn each_of_several_probes_makes_room_for_another() {
+    let mut one = One::new(ConcurrencyLimit { half_open_probes: 2, max_in_flight: 9, ..GUARD });
+    for _ in 0..2 {
+        let place = one.take(0);
+        assert!(one.end(place, Outcome::Failure, 0));
+    }
+    let probes = [one.take(SECOND), one.take(SECOND)];
+    assert_eq!(one.ask(SECOND), open(0));
+    for probe in probes {
+        assert!(one.end(probe, Outcome::Abandoned, SECOND));
+        let _ = one.take(SECOND);
+        assert_eq!(one.ask(SECOND), open(0));
     }
 }
 
@@ -218,12 +265,15 @@ fn a_lost_probe_makes_no_room_for_another_when_it_comes_back() {
     let mut one = One::new(ConcurrencyLimit { failure_trip: 1, max_in_flight: 9, ..GUARD });
     let failed = one.take(0);
     assert!(one.end(failed, Outcome::Failure, 0));
-    let lost = one.take(59 * SECOND);
-    let probe = one.take(119 * SECOND);
-    assert!(one.end(lost, Outcome::Cancelled, 119 * SECOND));
-    assert_eq!(one.ask(119 * SECOND), open(0), "one probe at a time");
-    assert!(one.end(probe, Outcome::Abandoned, 119 * SECOND));
-    let _ = one.take(119 * SECOND);
+    let mut lost = one.take(59 * SECOND);
+    for now_ns in [119 * SECOND, 179 * SECOND, 239 * SECOND] {
+        let probe = one.take(now_ns);
+        assert!(one.end(lost, Outcome::Cancelled, now_ns));
+        assert_eq!(one.ask(now_ns), open(0), "one probe at a time");
+        lost = probe;
+    }
+    assert!(one.end(lost, Outcome::Abandoned, 239 * SECOND));
+    let _ = one.take(239 * SECOND);
 }
 
 #[test]
@@ -234,6 +284,12 @@ fn a_breaker_that_nobody_touches_comes_to_rest() {
     assert_eq!(one.rule.at_rest_from_ns(one.payload), 61 * SECOND);
     one.take(SECOND);
     assert_eq!(one.rule.at_rest_from_ns(one.payload), 121 * SECOND, "its probe is lost, and it");
+    let mut without = ConcurrencyLimit { failure_trip: 1, half_open_probes: 0, ..GUARD };
+    without.cooldown_ns = 100 * SECOND;
+    let mut one = One::new(without);
+    let failed = one.take(0);
+    assert!(one.end(failed, Outcome::Failure, 0));
+    assert_eq!(one.rule.at_rest_from_ns(one.payload), 100 * SECOND, "closed by then");
 }
 
 #[test]

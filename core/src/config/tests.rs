@@ -137,3 +137,34 @@ fn an_error_names_the_limit_or_the_policy_and_says_what_is_allowed() {
     assert_eq!(of_gate.to_string(), "capacity is out of range (allowed: 1 to 67108864 callers)");
     assert_eq!(Gate::slots_needed(&Config { capacity: 0, ..GOOD }), Err(of_gate));
 }
+
+#[test]
+fn every_field_is_called_as_in_the_configuration() {
+    for (field, name) in [
+        (Field::Capacity, "capacity"),
+        (Field::Secret, "secret"),
+        (Field::Limits, "limits"),
+        (Field::Policies, "policies"),
+        (Field::Rules, "rules"),
+        (Field::RuleLimit, "limit"),
+        (Field::RuleTwice, "rules"),
+        (Field::Count, "count"),
+        (Field::PeriodNs, "period_ns"),
+        (Field::Burst, "burst"),
+        (Field::Memory, "memory"),
+        (Field::Kind, "kind"),
+        (Field::Now, "now_ns"),
+        (Field::MaxInFlight, "max_in_flight"),
+        (Field::LeaseNs, "lease_ns"),
+        (Field::RejectTrip, "reject_trip"),
+        (Field::FailureTrip, "failure_trip"),
+        (Field::CooldownNs, "cooldown_ns"),
+        (Field::HalfOpenProbes, "half_open_probes"),
+        (Field::Limit, "limit"),
+        (Field::PeriodS, "period_s"),
+        (Field::Window, "end_unix_s"),
+    ] {
+        assert_eq!(field.name(), name);
+        assert!(!field.allowed().is_empty());
+    }
+}

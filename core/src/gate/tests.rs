@@ -297,6 +297,10 @@ fn a_ledger_is_heard_once_in_a_window_and_nobody_else_is() {
     assert_eq!(seed(rule(0, Scope::Caller), caller, none, 0), Ok(Seeded::Now));
     assert_eq!(seed(rule(0, Scope::Caller), caller, none, 0), Ok(Seeded::Already));
     assert_eq!(seed(rule(0, Scope::Shared), none, none, 0), Ok(Seeded::Now));
+    let tools = [b"t", b"u"].map(|tool| gate.key(Domain::Tool, tool));
+    for tool in tools {
+        assert_eq!(seed(rule(0, Scope::Tool), none, tool, 0), Ok(Seeded::Now), "each by itself");
+    }
     let reserving = Call { reserve: 7, ..call(&gate, 1) };
     let decision = admit(&gate, &reserving, 0);
     assert_eq!((decision.refused, decision.remaining), (Some(Reason::Quota), 6));
@@ -376,4 +380,44 @@ fn a_cost_of_nothing_takes_no_token_and_no_slot() {
     let before = gate.peek(&call(&gate, 1), Time::at(0)).unwrap();
     assert!(admit(&gate, &call(&gate, 0), 30 * MS).admitted());
     assert_eq!(gate.peek(&call(&gate, 1), Time::at(0)).unwrap(), before);
+}
+
+#[test]
+fn an_admitted_call_is_told_the_limit_that_has_the_least_left() {
+    let rate = |burst| Limit::Rate(RateLimit { count: 1, period_ns: MS, burst });
+    let places = |max_in_flight| {
+        let (lease_ns, never) = (1000 * MS, 0);
+        Limit::Concurrency(ConcurrencyLimit {
+            max_in_flight,
+            lease_ns,
+            reject_trip: never,
+            failure_trip: never,
+            cooldown_ns: 0,
+            half_open_probes: 0,
+        })
+    };
+    let limits = [rate(10), rate(5), places(4), places(2), Limit::Off, Limit::Quota(UNITS)];
+    for (order, told) in [
+        (&[0, 1][..], (1, 4)),
+        (&[1, 0], (1, 4)),
+        (&[2, 3], (3, 1)),
+        (&[3, 2], (3, 1)),
+        // Places are told only where there is nothing else, and a limit that is off only then.
+        (&[3, 1], (1, 4)),
+        (&[1, 3], (1, 4)),
+        (&[3, 0, 2, 1], (1, 4)),
+        (&[4, 3], (3, 1)),
+        (&[3, 4], (3, 1)),
+        (&[4, 3, 0], (0, 9)),
+        // Of two that have as much left, the first.
+        (&[0, 5], (0, 9)),
+        (&[5, 0], (5, 9)),
+    ] {
+        let rules: Vec<Rule> =
+            order.iter().map(|&limit| Rule { limit, scope: Scope::Caller }).collect();
+        let mut memory = memory();
+        let gate = Gate::init(&mut memory, &config(&limits, &[&rules])).unwrap();
+        let decision = admit(&gate, &Call { reserve: 1, ..call(&gate, 1) }, 0);
+        assert_eq!((decision.by.unwrap(), decision.remaining), told, "{order:?}");
+    }
 }
