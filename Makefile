@@ -272,7 +272,7 @@ $(GO_PROXY)/built: target/go/library $(GO_SOURCES)
 	$(GO) run -C ffi/go/tools ./modulezip $(CURDIR)/$(@D)
 	touch $@
 
-$(C_ARCHIVE): $(ENGINE_SOURCES) $(wildcard packaging/c/*) LICENSE-APACHE LICENSE-MIT
+$(C_ARCHIVE): $(ENGINE_SOURCES) $(wildcard packaging/c/* LICENSE-*)
 	$(call say,C archive)
 	packaging/c/archive.sh $(@D)
 

@@ -19,7 +19,7 @@ trap 'rm -rf "$scratch"' EXIT
 root=$scratch/$name
 mkdir -p "$root"/include "$root"/lib/pkgconfig "$root"/lib/cmake/callgate
 install -m 644 include/callgate.h "$root/include"
-install -m 644 LICENSE-APACHE LICENSE-MIT "$root"
+install -m 644 LICENSE-* "$root"
 
 strip --strip-debug -o "$root/lib/libcallgate.a" "$built/libcallgate.a"
 strip --strip-unneeded -o "$root/lib/libcallgate.so.$version" "$built/libcallgate.so"

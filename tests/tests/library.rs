@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::SystemTime;
 
 use callgate_tests::c;
 
@@ -46,12 +45,12 @@ fn declared() -> BTreeSet<String> {
 #[test]
 fn the_library_is_newer_than_its_sources() {
     let changed = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
-    let mut newest = SystemTime::UNIX_EPOCH;
-    for folder in ["core/src", "ffi/src"] {
-        for entry in fs::read_dir(c::root().join(folder)).unwrap() {
-            newest = newest.max(changed(&entry.unwrap().path()));
-        }
-    }
+    // What it was built from, as the compiler says: files of tests are none of that.
+    let list = fs::read_to_string(c::library().archive.with_extension("d")).unwrap();
+    let (_, sources) = list.lines().next().and_then(|line| line.split_once(": ")).unwrap();
+    let sources: Vec<&Path> = sources.split(' ').map(Path::new).collect();
+    assert!(sources.iter().any(|source| source.ends_with("core/src/table.rs")), "{sources:?}");
+    let newest = sources.iter().map(|source| changed(source)).max().unwrap();
     for library in [&c::library().archive, &c::library().shared] {
         assert!(changed(library) >= newest, "{} is stale", library.display());
     }
@@ -114,4 +113,25 @@ fn the_shared_library_has_its_soname() {
     let dynamic = printed("readelf", &["-d"], &c::library().shared);
     let line = dynamic.lines().find(|line| line.contains("SONAME")).expect("a soname");
     assert!(line.contains(&format!("[{}]", c::soname())), "{line}");
+}
+
+#[test]
+fn whose_code_is_in_the_library_is_told_with_it() {
+    let of = |folder: &str| {
+        fs::read_to_string(c::root().join(folder).join("LICENSE-THIRD-PARTY")).unwrap()
+    };
+    let notices = of("");
+    assert_eq!([of("ffi/python"), of("ffi/node")], [notices.clone(), notices.clone()]);
+    let (_, list) = notices.split_once(":\n\n").unwrap();
+    let (list, _) = list.split_once("\n\n").unwrap();
+    let first_words = |text: &str| -> BTreeSet<String> {
+        text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    };
+    let mut tree = Command::new(env!("CARGO"));
+    tree.current_dir(c::root());
+    tree.args(["tree", "--locked", "--package", "callgate-ffi", "--edges", "normal"]);
+    let tree = c::output(tree.args(["--target", "all", "--prefix", "none", "--format", "{p}"]));
+    let mut contained = first_words(&String::from_utf8(tree.stdout).unwrap());
+    contained.retain(|name| !name.starts_with("callgate-"));
+    assert_eq!(first_words(list), contained);
 }

@@ -76,7 +76,7 @@ const WORKS = [[true, false], "function", true];
 test("the tarball has all that it needs, and nothing of the clone besides", () => {
   const names = run("tar", ["-tzf", tarball]).trim().split("\n").map((name) => name.replace(/^package\//, ""));
   for (const name of [
-    "package.json", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "dist/index.js", "dist/index.mjs", "dist/index.d.ts", "dist/index.d.mts",
+    "package.json", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "LICENSE-THIRD-PARTY", "dist/index.js", "dist/index.mjs", "dist/index.d.ts", "dist/index.d.mts",
     "dist/prometheus.mjs", `prebuilds/${PLATFORM}/callgate.node`, "csrc/engine.h", "scripts/install.mjs", "scripts/build.mjs",
     "source/Cargo.toml", "source/Cargo.lock", "source/.cargo/config.toml", "source/include/callgate.h", "source/core/src/lib.rs", "source/ffi/src/lib.rs",
   ]) {

@@ -100,7 +100,7 @@ func filesOf(root string) ([]zip.File, error) {
 	if !hasLibrary {
 		return nil, fmt.Errorf("no lib/*/libcallgate.a in %s: run build.sh first", root)
 	}
-	for _, license := range []string{"LICENSE-APACHE", "LICENSE-MIT"} {
+	for _, license := range []string{"LICENSE-APACHE", "LICENSE-MIT", "LICENSE-THIRD-PARTY"} {
 		files = append(files, file{license, filepath.Join(root, "..", "..", license)})
 	}
 	return files, nil

@@ -92,7 +92,7 @@ func TestTheSameFilesMakeTheSameZip(t *testing.T) {
 			t.Error(file.Name)
 		}
 	}
-	for _, name := range []string{"go.mod", "gate.go", "library.h", "lib/include/callgate.h", "LICENSE-MIT", "LICENSE-APACHE", "README.md"} {
+	for _, name := range []string{"go.mod", "gate.go", "library.h", "lib/include/callgate.h", "LICENSE-MIT", "LICENSE-APACHE", "LICENSE-THIRD-PARTY", "README.md"} {
 		if !names[name] {
 			t.Errorf("%s is missing", name)
 		}
