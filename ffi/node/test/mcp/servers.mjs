@@ -74,7 +74,14 @@ export function makeServer(sdk) {
  * One of `SERVERS`, with a tool `work` that notes that it ran, reports that it has used `used` units,
  * awaits `work(context)`, and has `meta` in its result. `inner` gets each server before it is used.
  */
-export async function serve(t, name, gate, options = {}, { used = 0, meta, inner = (it) => it, work, mark } = {}) {
+export async function serve(t, name, gate, options = {}, given = {}) {
+  const { handler, ...served } = await make(name, gate, options, given);
+  const url = `${await listen(t, handler)}/mcp`;
+  return { url, ...served, post: (content, changes = {}) => send(url, content, { ...served.headers, ...changes }) };
+}
+
+/** The same without a socket: `handler` is a handler of node's HTTP server, or such a server. */
+export async function make(name, gate, options = {}, { used = 0, meta, inner = (it) => it, work, mark } = {}) {
   const ran = [];
   const build = (server) => {
     server.registerTool("work", { description: "Works." }, async (context) => {
@@ -85,13 +92,13 @@ export async function serve(t, name, gate, options = {}, { used = 0, meta, inner
     });
     return inner(server);
   };
-  const url = `${await listen(t, await KINDS[name](build, gate, { apiKeys: null, ...options }, mark ?? (() => undefined)))}/mcp`;
+  const handler = await KINDS[name](build, gate, { apiKeys: null, ...options }, mark ?? (() => undefined));
   const isModern = name.endsWith("modern");
   const modern = { "mcp-protocol-version": MODERN_VERSION, "mcp-method": "tools/call", "mcp-name": "work" };
   const headers = { ...JSON_FIELDS, ...(isModern && modern) };
   const params = isModern ? { _meta: META } : {};
   return {
-    url,
+    handler,
     ran,
     headers,
     params,
@@ -101,7 +108,6 @@ export async function serve(t, name, gate, options = {}, { used = 0, meta, inner
       method: "tools/call",
       params: { name: "work", arguments: {}, ...params },
     }),
-    post: (content, changes = {}) => send(url, content, { ...headers, ...changes }),
   };
 }
 
