@@ -197,11 +197,11 @@ coverage: $(TOOLS)/bin/cargo-llvm-cov ## How much of the engine the Rust tests r
 	$(call say,coverage of core)
 	verify/coverage.sh $(CURDIR)/$<
 
-verify-fuzz: $(VENV)/fuzz ## A short run of each fuzz target
+verify-fuzz: $(VENV)/fuzz target/go/library target/node/built target/fuzz/node ## A short run of each fuzz target
 	$(call say,fuzz targets for some seconds each)
 	fuzz/run.sh all 20
 
-fuzz: $(VENV)/fuzz ## Each fuzz target for SECONDS=60
+fuzz: $(VENV)/fuzz target/go/library target/node/built target/fuzz/node ## Each fuzz target for SECONDS=60
 	$(call say,fuzz targets for $(SECONDS) s each)
 	fuzz/run.sh all $(SECONDS)
 
@@ -213,7 +213,7 @@ format: ## Formats the Rust sources
 
 clean: ## Removes all that was built
 	rm -rf target ffi/python/build ffi/python/src/*.egg-info ffi/python/src/callgate/*.so
-	rm -rf ffi/node/build ffi/node/dist ffi/node/prebuilds ffi/node/source ffi/node/node_modules benches/peers/node/node_modules tests/e2e/node/node_modules
+	rm -rf ffi/node/build ffi/node/dist ffi/node/prebuilds ffi/node/source ffi/node/node_modules benches/peers/node/node_modules tests/e2e/node/node_modules fuzz/http/node/node_modules
 	rm -rf ffi/go/lib ffi/go/library.h
 
 $(VENV)/requirements: ffi/python/requirements-test.txt
@@ -236,6 +236,12 @@ $(TOOLS)/bin/cargo-mutants $(TOOLS)/bin/cargo-llvm-cov:
 
 $(VENV)/fuzz: $(VENV)/installed fuzz/requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement fuzz/requirements.txt
+	touch $@
+
+target/fuzz/node: fuzz/http/node/package-lock.json
+	$(call say,what the fuzz target in Node is made with)
+	cd fuzz/http/node && $(NPM) ci --no-audit --no-fund --loglevel=error
+	mkdir -p $(@D)
 	touch $@
 
 target/node/installed: ffi/node/package.json ffi/node/package-lock.json
