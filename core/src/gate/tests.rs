@@ -206,3 +206,42 @@ fn an_admitted_call_is_told_the_limit_that_has_the_least_left() {
         assert_eq!((decision.by.unwrap(), decision.remaining), told, "{order:?}");
     }
 }
+
+#[test]
+fn what_a_refused_call_held_is_undone_beside_what_others_did_meanwhile() {
+    let guard = ConcurrencyLimit {
+        max_in_flight: 5,
+        lease_ns: 1000 * MS,
+        reject_trip: 0,
+        failure_trip: 0,
+        cooldown_ns: 0,
+        half_open_probes: 0,
+    };
+    let never = Limit::Rate(RateLimit { count: 1, period_ns: 1000 * MS, burst: 1 });
+    let limits = [Limit::Quota(UNITS), Limit::Concurrency(guard), TEN, never];
+    let held = [0, 1].map(|limit| Rule { limit, scope: Scope::Caller });
+    let all = [
+        held[0],
+        held[1],
+        Rule { limit: 2, scope: Scope::Caller },
+        Rule { limit: 3, scope: Scope::Shared },
+    ];
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&limits, &[&all, &held])).unwrap();
+    let drain = Call { caller: gate.key(Domain::Caller, b"b"), ..Call::default() };
+    assert!(admit(&gate, &drain, 0).admitted());
+    let refused = Call { reserve: 4, ..call(&gate, 1) };
+    let other = Call { policy: 1, reserve: 3, ..refused };
+    let clock = || {
+        assert!(admit(&gate, &other, 0).admitted());
+        Time::at(0)
+    };
+    let admission = gate.admit_by(&refused, Time::at(0), clock).unwrap();
+    assert_eq!(admission.decision.by, Some(3));
+    let left = gate.peek(&Call { reserve: 0, ..other }, Time::at(0)).unwrap();
+    assert_eq!(
+        left.iter().map(|d| d.remaining).collect::<Vec<_>>(),
+        [7, 3],
+        "and it takes a place"
+    );
+}
