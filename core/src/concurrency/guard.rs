@@ -45,6 +45,11 @@ const fn mask(bits: u32) -> u64 {
     (1 << (bits & 63)) - 1
 }
 
+/// Fields that don't overlap, in one word.
+fn joined<const N: usize>(fields: [u64; N]) -> u64 {
+    fields.into_iter().fold(0, |word, field| word | field)
+}
+
 /// A place that was taken: in which epoch, and after how many trips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -60,11 +65,13 @@ impl Place {
 
     /// As a permit keeps it; never 0.
     pub(crate) fn to_word(self) -> u64 {
-        1 << 63
-            | u64::from(self.wave.is_some()) << 62
-            | u64::from(self.wave.unwrap_or(0) & WAVE_MASK) << Self::WAVE_SHIFT
-            | (self.trips & mask(TRIP_BITS_MAX)) << Self::EPOCH_BITS
-            | self.epoch & mask(Self::EPOCH_BITS)
+        joined([
+            1 << 63,
+            u64::from(self.wave.is_some()) << 62,
+            u64::from(self.wave.unwrap_or(0) & WAVE_MASK) << Self::WAVE_SHIFT,
+            (self.trips & mask(TRIP_BITS_MAX)) << Self::EPOCH_BITS,
+            self.epoch & mask(Self::EPOCH_BITS),
+        ])
     }
 
     pub(crate) fn from_word(word: u64) -> Option<Self> {
@@ -144,20 +151,26 @@ impl Guard {
 
     pub(super) fn pack(&self, rule: &Concurrency) -> u128 {
         let counts = match self.phase {
-            Phase::Closed => self.rejects.min(TRIP_MAX) | self.failures.min(TRIP_MAX) << 6,
-            Phase::Open => 0,
-            Phase::Probing => self.probes.min(PROBES_MAX) | (self.wave & WAVE_MASK) << 4,
+            Phase::Closed => [self.rejects.min(TRIP_MAX), self.failures.min(TRIP_MAX) << 6],
+            Phase::Open => [0, 0],
+            Phase::Probing => [self.probes.min(PROBES_MAX), (self.wave & WAVE_MASK) << 4],
         };
-        let lower = u64::from(self.current.min(PLACES_MAX))
-            | u64::from(self.previous.min(PLACES_MAX)) << PLACE_BITS
-            | (self.phase as u64) << 24
-            | u64::from(counts) << 26;
+        let [first, second] = counts.map(|count| u64::from(count) << 26);
+        let lower = joined([
+            u64::from(self.current.min(PLACES_MAX)),
+            u64::from(self.previous.min(PLACES_MAX)) << PLACE_BITS,
+            (self.phase as u64) << 24,
+            first,
+            second,
+        ]);
         let layout = rule.layout;
         // The cooldown's bound keeps a time from going over its field.
         let offset_ms = self.time_ms.saturating_sub(base_ms(rule, self.epoch));
-        let upper = self.epoch & mask(layout.epoch_bits)
-            | offset_ms.min(mask(layout.time_bits)) << layout.epoch_bits
-            | (self.trips & layout.trip_mask()) << ((layout.epoch_bits + layout.time_bits) & 63);
+        let upper = joined([
+            self.epoch & mask(layout.epoch_bits),
+            offset_ms.min(mask(layout.time_bits)) << layout.epoch_bits,
+            (self.trips & layout.trip_mask()) << ((layout.epoch_bits + layout.time_bits) & 63),
+        ]);
         u128::from(upper) << LOWER_BITS | u128::from(lower)
     }
 

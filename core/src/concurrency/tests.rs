@@ -245,6 +245,18 @@ fn failures_are_remembered_for_a_lease_and_so_is_the_state() {
 }
 
 #[test]
+fn a_breaker_that_was_probing_is_closed_where_there_are_no_probes_any_more() {
+    let mut one = One::new(ConcurrencyLimit { failure_trip: 1, ..GUARD });
+    let failed = one.take(0);
+    assert!(one.end(failed, Outcome::Failure, 0));
+    let _probe = one.take(SECOND);
+    assert!(one.rule.glance(one.payload, SECOND).is_half_open);
+    one.rule = rule(ConcurrencyLimit { failure_trip: 1, half_open_probes: 0, ..GUARD });
+    let Glance { in_flight, is_open, is_half_open } = one.rule.glance(one.payload, SECOND);
+    assert_eq!((in_flight, is_open, is_half_open), (1, false, false));
+}
+
+#[test]
 fn each_of_several_probes_makes_room_for_another() {
     let mut one = One::new(ConcurrencyLimit { half_open_probes: 2, max_in_flight: 9, ..GUARD });
     for _ in 0..2 {

@@ -146,7 +146,7 @@ impl Gate<'_> {
 
     /// What is said where a limit can't be read: it is being changed over and over, or the memory was
     /// overwritten and the policy names one that isn't there.
-    fn unread(&self, limit: u8) -> Decision {
+    pub(super) fn unread(&self, limit: u8) -> Decision {
         let by = Some(limit).filter(|limit| *limit < self.limit_count());
         Decision { by, ..Decision::table_full(limit, 1) }
     }

@@ -245,3 +245,26 @@ fn what_a_refused_call_held_is_undone_beside_what_others_did_meanwhile() {
         "and it takes a place"
     );
 }
+
+#[test]
+fn the_wait_for_a_place_may_be_for_one_that_a_limit_has_which_is_off() {
+    let rule = |limit| Rule { limit, scope: Scope::Caller };
+    let (both, second, first) = ([rule(0), rule(1)], [rule(1)], [rule(0)]);
+    let mut memory = memory();
+    let policies: [&[Rule]; 3] = [&both, &second, &first];
+    let gate = Gate::init(&mut memory, &config(&[TEN, TEN], &policies)).unwrap();
+    // Of the sixteen slots, one is free after 1 ms: that of the caller's own state of the first
+    // limit. The others are after 10 ms.
+    assert!(admit(&gate, &Call { policy: 2, ..call(&gate, 1) }, 0).admitted());
+    for n in 0..15u8 {
+        let caller = gate.key(Domain::Caller, &[n]);
+        assert!(admit(&gate, &Call { policy: 1, caller, ..call(&gate, 10) }, 0).admitted());
+    }
+    let wait = || {
+        let decision = admit(&gate, &call(&gate, 1), 0);
+        (decision.refused, decision.retry_after_ns)
+    };
+    assert_eq!(wait(), (Some(Reason::TableFull), 10 * MS), "it keeps what it holds");
+    gate.reconfigure(0, &Limit::Off, Time::at(0)).unwrap();
+    assert_eq!(wait(), (Some(Reason::TableFull), MS));
+}

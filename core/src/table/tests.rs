@@ -268,6 +268,7 @@ fn generations_wrap_around() {
     let last = GENERATION_MASK;
     assert!(not_older(0, last) && !not_older(last, 0));
     assert!(not_older(5, 5) && not_older(6, 5) && !not_older(5, 6));
+    assert!(not_older(last / 2, 0) && !not_older(last / 2 + 1, 0));
     let table = table();
     table.fill(NOW + 100 * SECOND);
     let at_rest = Word::new(Phase::Live, last, ticks(NOW));

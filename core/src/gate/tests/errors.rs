@@ -211,9 +211,12 @@ fn no_decision_names_a_limit_that_is_not_there() {
     let mut memory = memory();
     let gate = Gate::init(&mut memory, &config(&[TEN], &[CALLER])).unwrap();
     // As whoever overwrites the gate's memory might.
-    gate.policies[0].store(&[Rule { limit: 63, scope: Scope::Caller }]);
-    let call = call(&gate, 1);
-    let decision = admit(&gate, &call, 0);
-    assert_eq!((decision.refused, decision.by), (Some(Reason::TableFull), None));
-    assert_eq!(gate.peek(&call, Time::at(0)).unwrap().as_slice(), [decision]);
+    for limit in [1, 63] {
+        gate.policies[0].store(&[Rule { limit, scope: Scope::Caller }]);
+        let call = call(&gate, 1);
+        let decision = admit(&gate, &call, 0);
+        assert_eq!((decision.refused, decision.by), (Some(Reason::TableFull), None));
+        assert_eq!(gate.peek(&call, Time::at(0)).unwrap().as_slice(), [decision]);
+    }
+    assert_eq!(gate.unread(0).by, Some(0), "one that is there, and is being changed");
 }
