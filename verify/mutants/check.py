@@ -73,6 +73,8 @@ def main() -> int:
 
     first = mutate(UNITS, part)
     total = sum(len(first.get(kind, [])) for kind in ("CaughtMutant", "MissedMutant", "Timeout"))
+    if total == 0:
+        sys.exit(f"mutants: none in {options.file or options.shard}")
     print(f"mutants: {total}, of which core's own tests miss {len(first.get('MissedMutant', []))}", flush=True)
     # Only what was missed is tried again.
     missed = mutate(MODEL, [*part, "--iterate"]).get("MissedMutant", []) if "MissedMutant" in first else []
