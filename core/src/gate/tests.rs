@@ -18,6 +18,16 @@ const TEN: Limit = Limit::Rate(RateLimit { count: 1, period_ns: MS, burst: 10 })
 /// Ten units in each window, which the host sets.
 const UNITS: Quota = Quota { limit: 10, windows: Windows::ByHost, must_seed: false };
 
+/// One place, for a second, and no breaker.
+const PLACE: ConcurrencyLimit = ConcurrencyLimit {
+    max_in_flight: 1,
+    lease_ns: 1000 * MS,
+    reject_trip: 0,
+    failure_trip: 0,
+    cooldown_ns: 0,
+    half_open_probes: 0,
+};
+
 fn memory() -> Vec<MaybeUninit<Slot>> {
     (0..512).map(|_| MaybeUninit::uninit()).collect()
 }
@@ -104,14 +114,7 @@ fn what_a_call_that_was_held_up_takes_back_is_less_by_what_time_gave_back() {
 
 #[test]
 fn what_is_over_by_the_old_limit_is_over_when_the_new_one_is_in_force() {
-    let guard = ConcurrencyLimit {
-        max_in_flight: 1,
-        lease_ns: 1000 * MS,
-        reject_trip: 0,
-        failure_trip: 1,
-        cooldown_ns: 10 * MS,
-        half_open_probes: 0,
-    };
+    let guard = ConcurrencyLimit { failure_trip: 1, cooldown_ns: 10 * MS, ..PLACE };
     let mut memory = memory();
     let limits = [Limit::Concurrency(guard)];
     let gate = Gate::init(&mut memory, &config(&limits, &[CALLER])).unwrap();
@@ -170,17 +173,7 @@ fn a_cost_of_nothing_takes_no_token_and_no_slot() {
 #[test]
 fn an_admitted_call_is_told_the_limit_that_has_the_least_left() {
     let rate = |burst| Limit::Rate(RateLimit { count: 1, period_ns: MS, burst });
-    let places = |max_in_flight| {
-        let (lease_ns, never) = (1000 * MS, 0);
-        Limit::Concurrency(ConcurrencyLimit {
-            max_in_flight,
-            lease_ns,
-            reject_trip: never,
-            failure_trip: never,
-            cooldown_ns: 0,
-            half_open_probes: 0,
-        })
-    };
+    let places = |max_in_flight| Limit::Concurrency(ConcurrencyLimit { max_in_flight, ..PLACE });
     let limits = [rate(10), rate(5), places(4), places(2), Limit::Off, Limit::Quota(UNITS)];
     for (order, told) in [
         (&[0, 1][..], (1, 4)),
@@ -209,14 +202,7 @@ fn an_admitted_call_is_told_the_limit_that_has_the_least_left() {
 
 #[test]
 fn what_a_refused_call_held_is_undone_beside_what_others_did_meanwhile() {
-    let guard = ConcurrencyLimit {
-        max_in_flight: 5,
-        lease_ns: 1000 * MS,
-        reject_trip: 0,
-        failure_trip: 0,
-        cooldown_ns: 0,
-        half_open_probes: 0,
-    };
+    let guard = ConcurrencyLimit { max_in_flight: 5, ..PLACE };
     let never = Limit::Rate(RateLimit { count: 1, period_ns: 1000 * MS, burst: 1 });
     let limits = [Limit::Quota(UNITS), Limit::Concurrency(guard), TEN, never];
     let held = [0, 1].map(|limit| Rule { limit, scope: Scope::Caller });

@@ -108,10 +108,8 @@ func realGate(t *testing.T) *callgate.Gate {
 func serveReal(t *testing.T, name string) *served {
 	t.Helper()
 	gate := realGate(t)
-	s := &served{t: t, gate: gate, header: http.Header{
-		"Accept":       {"application/json, text/event-stream"},
-		"Content-Type": {"application/json"},
-	}}
+	s := shaped(name)
+	s.t, s.gate = t, gate
 	handler, err := mcp.Protect(servers[name](&s.ran), gate, mcp.Options{APIKeys: mcp.NoAPIKeys,
 		MeterOptions: mcp.MeterOptions{Clock: standing}})
 	if err != nil {
@@ -120,14 +118,23 @@ func serveReal(t *testing.T, name string) *served {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	s.url = server.URL
-	switch {
-	case strings.HasSuffix(name, "-modern"):
+	if strings.HasSuffix(name, "-session") {
+		s.openSession()
+	}
+	return s
+}
+
+// shaped is what a request to that server needs: fields and parameters, but for a session.
+func shaped(name string) *served {
+	s := &served{header: http.Header{
+		"Accept":       {"application/json, text/event-stream"},
+		"Content-Type": {"application/json"},
+	}}
+	if strings.HasSuffix(name, "-modern") {
 		s.header.Set("Mcp-Protocol-Version", modernVersion)
 		s.header.Set("Mcp-Method", "tools/call")
 		s.header.Set("Mcp-Name", "work")
 		s.params = `,"_meta":` + meta
-	case strings.HasSuffix(name, "-session"):
-		s.openSession()
 	}
 	return s
 }

@@ -40,7 +40,11 @@ func (f fuzzed) server() string { return f.among(fuzzedServers) }
 // raw is what goes over the wire, to a target in a session: one of the requests of this package, or the
 // bytes, changed here and there.
 func (f fuzzed) raw(target, session string) []byte {
-	s := shaped(f.among(fuzzedServers))
+	server := f.among(fuzzedServers)
+	s := shaped(server)
+	if strings.HasSuffix(server, "-session") {
+		s.header.Set("Mcp-Session-Id", ofServer)
+	}
 	body, changes := requests[f.among(spelled)](s)
 	maps.Copy(s.header, changes)
 	for range f.below(3) {
@@ -99,24 +103,6 @@ func readRequest(raw []byte) *http.Request {
 }
 
 func readAgain(body []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(body)) }
-
-// shaped is what the requests of this package go by: the fields and parameters of a server.
-func shaped(name string) *served {
-	s := &served{header: http.Header{
-		"Accept":       {"application/json, text/event-stream"},
-		"Content-Type": {"application/json"},
-	}}
-	switch {
-	case strings.HasSuffix(name, "-modern"):
-		s.header.Set("Mcp-Protocol-Version", modernVersion)
-		s.header.Set("Mcp-Method", "tools/call")
-		s.header.Set("Mcp-Name", "work")
-		s.params = `,"_meta":` + meta
-	case strings.HasSuffix(name, "-session"):
-		s.header.Set("Mcp-Session-Id", ofServer)
-	}
-	return s
-}
 
 // parts are strings, numbers and words, and the bytes between them.
 var parts = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|[-\w.+]+|.`)

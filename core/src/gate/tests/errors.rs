@@ -156,29 +156,21 @@ fn a_ledger_is_heard_once_in_a_window_and_nobody_else_is() {
 
 #[test]
 fn a_concurrency_limit_keeps_its_lease() {
-    let guard = ConcurrencyLimit {
-        max_in_flight: 1,
-        lease_ns: 1000 * MS,
-        reject_trip: 0,
-        failure_trip: 0,
-        cooldown_ns: 0,
-        half_open_probes: 0,
-    };
     let mut memory = memory();
-    let limits = [Limit::Concurrency(guard)];
+    let limits = [Limit::Concurrency(PLACE)];
     let gate = Gate::init(&mut memory, &config(&limits, &[CALLER])).unwrap();
     let change = |to| gate.reconfigure(0, &Limit::Concurrency(to), Time::at(0));
-    let other_lease = change(ConcurrencyLimit { lease_ns: 1001 * MS, ..guard });
+    let other_lease = change(ConcurrencyLimit { lease_ns: 1001 * MS, ..PLACE });
     assert_eq!(other_lease.err().map(|error| error.field), Some(Field::LeaseNs));
-    change(ConcurrencyLimit { max_in_flight: 2, ..guard }).unwrap();
+    change(ConcurrencyLimit { max_in_flight: 2, ..PLACE }).unwrap();
     assert_eq!(admit(&gate, &call(&gate, 1), 0).remaining, 1);
     // Also through having been off: who was in flight still is.
     gate.reconfigure(0, &Limit::Off, Time::at(0)).unwrap();
     assert_eq!(gate.guards(0, Time::at(0)).unwrap().in_flight, 1);
     assert_eq!(gate.stats(Time::at(0)).live, 1);
-    let other_lease = change(ConcurrencyLimit { lease_ns: 1001 * MS, ..guard });
+    let other_lease = change(ConcurrencyLimit { lease_ns: 1001 * MS, ..PLACE });
     assert_eq!(other_lease.err().map(|error| error.field), Some(Field::LeaseNs));
-    change(guard).unwrap();
+    change(PLACE).unwrap();
     assert_eq!(admit(&gate, &call(&gate, 1), 0).refused, Some(Reason::Concurrency));
 }
 
