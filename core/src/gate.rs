@@ -18,7 +18,7 @@ use crate::time::{TIME_LIMIT_NS, Time};
 
 mod rules;
 
-use rules::{Charged, Holds, is_tighter};
+use rules::Holds;
 
 /// A handle to a gate in memory that lives for `'m`. Copies are handles to the same gate.
 #[derive(Clone, Copy)]
@@ -107,48 +107,40 @@ impl<'m> Gate<'m> {
         clock: impl Fn() -> Time,
     ) -> Result<Admission, CallError> {
         let mut permit = None;
-        let mut decision = Decision::UNLIMITED;
-        self.admit_to(call, time, clock, &mut decision, |given| permit = Some(given))?;
+        let decision =
+            self.admit_to(call, || Ok(time), |_| clock(), |given| permit = Some(given))?;
         Ok(Admission { decision, permit })
     }
 
-    /// As [`admit_by`](Self::admit_by), for a host that has a place for the answers: what was
-    /// decided goes to `decision`, and the permit of a call that is admitted to `keep`. Both are
-    /// large, and best made where they are to stay.
+    /// As [`admit_by`](Self::admit_by), for a host that has a clock which can fail, and a place for
+    /// the permit. The call's `time` is asked for while the memory is on its way to the processor;
+    /// `clock` gets that time, to fall back on. The permit of a call that is admitted goes to `keep`:
+    /// it is large, and best made where it is to stay.
     ///
     /// # Errors
-    /// As [`admit`](Self::admit). Nothing is written then.
+    /// As [`admit`](Self::admit), and those of `time`. Nothing is charged then.
     #[inline]
-    pub fn admit_to(
+    pub fn admit_to<E: From<CallError>>(
         &self,
         call: &Call,
-        time: Time,
-        clock: impl Fn() -> Time,
-        decision: &mut Decision,
+        time: impl FnOnce() -> Result<Time, E>,
+        clock: impl Fn(Time) -> Time,
         keep: impl FnOnce(Permit),
-    ) -> Result<(), CallError> {
-        let policy = self.policy(call, time)?;
+    ) -> Result<Decision, E> {
+        let policy = self.policy(call)?;
+        let (rule, has_more) = policy.first();
+        let key = self.entry_key(call, rule);
+        self.table.prefetch(&key);
+        let time = in_range(time()?)?;
         let revision = self.table.settings.revision();
-        *decision = Decision::UNLIMITED;
-        let mut of_places = false;
         let mut holds = Holds::new();
-        for (n, rule) in policy.rules() {
-            let mut another = Decision::UNLIMITED;
-            let next = if n == 0 { &mut *decision } else { &mut another };
-            let kind = self.charge(call, n, rule, time, &mut holds, next);
-            if let Some(reason) = next.refused {
-                self.tallies.refused(call.policy, n, reason);
-                if n > 0 {
-                    let charged = Charged { call, policy, count: n, revision, time, holds: &holds };
-                    *decision = self.refuse_after(&charged, another, clock);
-                }
-                return Ok(());
-            }
-            if n == 0 {
-                of_places = kind == Kind::Concurrency;
-            } else if is_tighter(&another, kind, decision, of_places) {
-                (*decision, of_places) = (another, kind == Kind::Concurrency);
-            }
+        let decision = if has_more {
+            self.charge_all(call, policy, (time, revision), &mut holds, clock)
+        } else {
+            self.charge_one(call, rule, &key, time, &mut holds)
+        };
+        if !decision.admitted() {
+            return Ok(decision);
         }
         self.tallies.admitted(call.policy);
         let permit = |marks| Permit::new(self.fingerprint, revision, call, time.now_ns, marks);
@@ -157,7 +149,7 @@ impl<'m> Gate<'m> {
             None => keep(permit(Marks::NONE)),
             Some(marks) => keep(permit(marks)),
         }
-        Ok(())
+        Ok(decision)
     }
 
     /// Whether the call is one that [`admit`](Self::admit) can decide at that time.
@@ -165,7 +157,8 @@ impl<'m> Gate<'m> {
     /// # Errors
     /// Those of [`admit`](Self::admit).
     pub fn check(&self, call: &Call, time: Time) -> Result<(), CallError> {
-        self.policy(call, time).map(drop)
+        self.policy(call)?;
+        in_range(time).map(drop)
     }
 
     /// What [`admit`](Self::admit) would say to the call, limit by limit, in the policy's order.
@@ -174,7 +167,8 @@ impl<'m> Gate<'m> {
     /// # Errors
     /// As [`admit`](Self::admit).
     pub fn peek(&self, call: &Call, time: Time) -> Result<Vec<Decision, MAX_RULES>, CallError> {
-        let policy = self.policy(call, time)?;
+        let policy = self.policy(call)?;
+        let time = in_range(time)?;
         let mut decisions = Vec::new();
         for (_, rule) in policy.rules() {
             // A policy has no more rules than there is room for.
@@ -199,9 +193,7 @@ impl<'m> Gate<'m> {
         used: u64,
         time: Time,
     ) -> Result<Settled, CallError> {
-        if !time.is_in_range() {
-            return Err(CallError::TimeOutOfRange);
-        }
+        let time = in_range(time)?;
         self.settle_by(permit, outcome, used, || time)
     }
 
@@ -249,9 +241,7 @@ impl<'m> Gate<'m> {
         used: u64,
         time: Time,
     ) -> Result<Seeded, CallError> {
-        if !time.is_in_range() {
-            return Err(CallError::TimeOutOfRange);
-        }
+        let time = in_range(time)?;
         if usize::from(rule.limit) >= self.accounts.len() {
             return Err(CallError::UnknownLimit);
         }
@@ -417,10 +407,7 @@ impl<'m> Gate<'m> {
 
     /// The call's policy, if it can be decided under it.
     #[inline]
-    fn policy(&self, call: &Call, time: Time) -> Result<Policy, CallError> {
-        if !time.is_in_range() {
-            return Err(CallError::TimeOutOfRange);
-        }
+    fn policy(&self, call: &Call) -> Result<Policy, CallError> {
         let policy =
             self.policies.get(call.policy as usize).ok_or(CallError::UnknownPolicy)?.load();
         if call.caller.is_absent() && policy.needs_caller() {
@@ -443,6 +430,11 @@ impl<'m> Gate<'m> {
         };
         EntryKey::new(rule.limit, rule.scope, key, self.group_count)
     }
+}
+
+#[inline]
+fn in_range(time: Time) -> Result<Time, CallError> {
+    if time.is_in_range() { Ok(time) } else { Err(CallError::TimeOutOfRange) }
 }
 
 /// The clock's monotonic time, kept in range.

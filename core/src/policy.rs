@@ -106,6 +106,11 @@ impl Policy {
         self.head & NEEDS_TOOL != 0
     }
 
+    /// The first rule, and whether there are more.
+    pub(crate) fn first(self) -> (Rule, bool) {
+        (Rule::from_byte(self.rules as u8), self.head & COUNT_MASK > 1)
+    }
+
     pub(crate) fn rules(self) -> impl Iterator<Item = (u8, Rule)> + Clone + use<> {
         let count = (self.head & COUNT_MASK).min(MAX_RULES as u64) as u8;
         (0..count).map(move |n| (n, Rule::from_byte((self.rules >> (n * 8)) as u8)))

@@ -30,7 +30,16 @@ pub(crate) struct Rate {
 /// All ticks that a `tat` can have: it is at most 2^62 ns.
 const TICKS_MASK: u128 = (1 << 95) - 1;
 
-/// What a bucket looks like at one instant.
+/// What a bucket looks like at one instant, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Balance {
+    /// What it still has.
+    credit: u128,
+    /// What it is short of being full.
+    debt: u128,
+}
+
+/// The same in tokens, and in nanoseconds until it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) remaining: u64,
@@ -67,19 +76,24 @@ impl Rate {
         }
     }
 
-    /// Takes `cost` tokens at `now_ns`, or says when that can be done. Changes nothing itself.
-    pub(crate) fn charge(&self, tat: u128, now_ns: u64, cost: u64) -> Charge {
-        if cost > self.burst {
-            return Charge::Never;
-        }
+    /// Takes `cost` tokens at `now_ns`, or says when that can be done; and what the bucket looks
+    /// like after that. Changes nothing itself.
+    #[inline(always)]
+    pub(crate) fn charge(&self, tat: u128, now_ns: u64, cost: u64) -> (Charge, Balance) {
         let now = ticks(now_ns);
-        let next = tat.max(now) + self.amount(cost);
         let ceiling = now + self.tau;
-        if next <= ceiling {
-            Charge::Admitted(next)
+        let tat = tat.max(now);
+        let (charge, tat) = if cost > self.burst {
+            (Charge::Never, tat)
         } else {
-            Charge::Refused { retry_after_ns: ceil_ns(next - ceiling) }
-        }
+            let next = tat + self.amount(cost);
+            if next <= ceiling {
+                (Charge::Admitted(next), next)
+            } else {
+                (Charge::Refused { retry_after_ns: ceil_ns(next - ceiling) }, tat)
+            }
+        };
+        (charge, Balance { credit: ceiling.saturating_sub(tat), debt: tat - now })
     }
 
     /// Gives back a charge of `cost` made at `stamp_ns`: what time has not given back already.
@@ -99,14 +113,9 @@ impl Rate {
         tat.min(ticks(now_ns) + self.tau)
     }
 
-    #[inline]
-    pub(crate) fn level(&self, tat: u128, now_ns: u64) -> Level {
-        let now = ticks(now_ns);
-        let room = (now + self.tau).saturating_sub(tat.max(now));
-        Level {
-            remaining: self.divisor.divide(room),
-            reset_after_ns: ceil_ns(tat.saturating_sub(now)),
-        }
+    #[inline(always)]
+    pub(crate) fn level(&self, Balance { credit, debt }: Balance) -> Level {
+        Level { remaining: self.divisor.divide(credit), reset_after_ns: ceil_ns(debt) }
     }
 
     /// At most `tau`: callers have compared `cost` with `burst`. It wraps only where foreign hands
@@ -158,7 +167,7 @@ impl Divisor {
     }
 
     /// floor(dividend / value)
-    #[inline]
+    #[inline(always)]
     fn divide(&self, dividend: u128) -> u64 {
         let top = (dividend >> self.before) as u64;
         let product = u128::from(top) * u128::from(self.reciprocal);
@@ -193,28 +202,58 @@ mod tests {
         Rate::new(&RateLimit { count, period_ns, burst }).unwrap()
     }
 
+    fn charge(rate: &Rate, tat: u128, now_ns: u64, cost: u64) -> Charge {
+        rate.charge(tat, now_ns, cost).0
+    }
+
     #[test]
     fn waiting_exactly_as_told_is_enough_and_a_nanosecond_less_is_not() {
         let rate = rate(3, SECOND, 1);
-        let Charge::Admitted(tat) = rate.charge(0, 0, 1) else { panic!("an idle bucket is full") };
-        let Charge::Refused { retry_after_ns } = rate.charge(tat, 0, 1) else { panic!("drained") };
+        let Charge::Admitted(tat) = charge(&rate, 0, 0, 1) else {
+            panic!("an idle bucket is full")
+        };
+        let Charge::Refused { retry_after_ns } = charge(&rate, tat, 0, 1) else {
+            panic!("drained")
+        };
         assert_eq!(retry_after_ns, 333_333_334);
-        assert!(matches!(rate.charge(tat, retry_after_ns, 1), Charge::Admitted(_)));
-        assert_eq!(rate.charge(tat, retry_after_ns - 1, 1), Charge::Refused { retry_after_ns: 1 });
+        assert!(matches!(charge(&rate, tat, retry_after_ns, 1), Charge::Admitted(_)));
+        assert_eq!(
+            charge(&rate, tat, retry_after_ns - 1, 1),
+            Charge::Refused { retry_after_ns: 1 }
+        );
     }
 
     #[test]
     fn a_cost_above_the_burst_never_fits() {
-        assert_eq!(rate(1, SECOND, 10).charge(0, 0, 11), Charge::Never);
-        assert_eq!(rate(1, SECOND, 10).charge(0, 0, u64::MAX), Charge::Never);
+        assert_eq!(charge(&rate(1, SECOND, 10), 0, 0, 11), Charge::Never);
+        assert_eq!(charge(&rate(1, SECOND, 10), 0, 0, u64::MAX), Charge::Never);
+    }
+
+    #[test]
+    fn the_level_is_that_after_the_charge_or_without_one_where_it_is_refused() {
+        let rate = rate(1, SECOND, 10);
+        let level = |tat_s, now_s, cost| {
+            let (charge, balance) = rate.charge(ticks(tat_s * SECOND), now_s * SECOND, cost);
+            let Level { remaining, reset_after_ns } = rate.level(balance);
+            (matches!(charge, Charge::Admitted(_)), remaining, reset_after_ns / SECOND)
+        };
+        assert_eq!(level(0, 20, 3), (true, 7, 3), "full before");
+        assert_eq!(level(24, 20, 3), (true, 3, 7));
+        assert_eq!(level(24, 20, 0), (true, 6, 4));
+        assert_eq!(level(24, 20, 7), (false, 6, 4));
+        assert_eq!(level(24, 20, 11), (false, 6, 4), "more than it ever holds");
+        assert_eq!(level(35, 20, 0), (false, 0, 15), "deeper in debt than it can get");
     }
 
     #[test]
     fn the_largest_bucket_does_not_overflow() {
         let rate = rate(1, TIME_LIMIT_NS, 1);
         let now_ns = TIME_LIMIT_NS - 1;
-        let Charge::Admitted(tat) = rate.charge(0, now_ns, 1) else { panic!("an idle bucket") };
-        assert_eq!(rate.charge(tat, now_ns, 1), Charge::Refused { retry_after_ns: TIME_LIMIT_NS });
+        let Charge::Admitted(tat) = charge(&rate, 0, now_ns, 1) else { panic!("an idle bucket") };
+        assert_eq!(
+            charge(&rate, tat, now_ns, 1),
+            Charge::Refused { retry_after_ns: TIME_LIMIT_NS }
+        );
         assert!(tat < 1 << 94, "a tat fits 62.32 bits");
     }
 

@@ -12,7 +12,7 @@ mod word;
 use crate::key::{EntryKey, GROUP_SLOTS};
 use crate::settings::Settings;
 use crate::time::{Rest, Time};
-use atomics::{AtomicU128, Ordering, fence};
+use atomics::{AtomicU128, Ordering, fence, glimpse};
 pub(crate) use horizons::Horizons;
 use vacancy::Vacancy;
 use word::{FRESH, Phase, Word, generation_of, limit_of, not_older};
@@ -50,13 +50,14 @@ pub(crate) enum Charge<T> {
     },
 }
 
-/// A live entry, as it was found.
-pub(crate) struct Found {
+/// A live entry as it seemed to be. Nothing may come of it before [`Table::replace`] or
+/// [`Table::is_still`] has found that it was so.
+pub(crate) struct Glimpse {
     index: usize,
     word: Word,
 }
 
-impl Found {
+impl Glimpse {
     #[inline]
     pub(crate) fn payload(&self) -> u128 {
         self.word.payload()
@@ -88,17 +89,21 @@ const PASSES_MAX: u32 = 64;
 const ATTEMPTS_MAX: u32 = 1 << 16;
 
 impl Table<'_> {
-    /// Has the processor fetch the slots where `key`'s entry is likeliest, both at once: a miss of
-    /// the cache costs more than all the rest of a decision.
+    /// Has the processor fetch the slots where `key`'s entry is likeliest, both at once, and to
+    /// write to: a miss of the cache costs more than all the rest of a decision.
     #[inline]
     pub(crate) fn prefetch(&self, key: &EntryKey) {
         for (group, place) in key.groups.iter().zip(key.places) {
             let slot = self.slots.as_ptr().wrapping_add(group | place);
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a hint, which never faults. Every x86-64 has it.
+            // SAFETY: a hint, which never faults, and which x86-64 processors that have no such
+            // instruction pass over.
             unsafe {
-                use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(slot.cast());
+                core::arch::asm!(
+                    "prefetchw [{}]",
+                    in(reg) slot,
+                    options(nostack, preserves_flags, readonly),
+                );
             }
             #[cfg(not(target_arch = "x86_64"))]
             let _ = slot;
@@ -201,25 +206,43 @@ impl Table<'_> {
     }
 
     /// `key`'s live entry, if it is where it is likeliest: in the first two cache lines of each group.
-    #[inline]
-    pub(crate) fn find_live(&self, key: &EntryKey) -> Option<Found> {
+    #[inline(always)]
+    pub(crate) fn glimpse(&self, key: &EntryKey) -> Option<Glimpse> {
+        let ([group, _], [place, _]) = (key.groups, key.places);
+        self.glimpse_at(key, group | place).or_else(|| self.glimpse_nearby(key))
+    }
+
+    #[inline(never)]
+    fn glimpse_nearby(&self, key: &EntryKey) -> Option<Glimpse> {
         let [first, second] = key.groups;
         let [first_place, second_place] = key.places;
         let (first, second) = (first | first_place, second | second_place);
-        // Of each group the place that is preferred, its neighbour in the line, the next line.
-        let near = [first, second, first ^ 1, second ^ 1];
+        // The neighbour in the same line; the second group's line; the next line of each.
+        let near = [first ^ 1, second, second ^ 1];
         let far = [first ^ 2, first ^ 3, second ^ 2, second ^ 3];
-        near.into_iter().chain(far).find_map(|index| {
-            let word = self.entry_of(key, index)?;
-            (word.phase() == Phase::Live).then_some(Found { index, word })
-        })
+        near.into_iter().chain(far).find_map(|index| self.glimpse_at(key, index))
     }
 
-    /// Gives a live entry another payload, unless it has changed since it was found.
+    /// As [`entry_of`](Self::entry_of), of a live entry.
+    #[inline(always)]
+    fn glimpse_at(&self, key: &EntryKey, index: usize) -> Option<Glimpse> {
+        let slot = self.slots.get(index)?;
+        let word = Word(glimpse(&slot.state));
+        (word.phase() == Phase::Live && glimpse(&slot.keyword) == word.keyword(key.tag))
+            .then_some(Glimpse { index, word })
+    }
+
+    /// Gives a live entry another payload, if it is as it seemed.
     #[inline]
-    pub(crate) fn replace(&self, found: &Found, payload: u128) -> bool {
-        let new = Word::new(Phase::Live, found.word.generation(), payload);
-        self.swap(found.index, found.word, new).is_ok()
+    pub(crate) fn replace(&self, seen: &Glimpse, payload: u128) -> bool {
+        let new = Word::new(Phase::Live, seen.word.generation(), payload);
+        self.swap(seen.index, seen.word, new).is_ok()
+    }
+
+    /// Whether a live entry is as it seemed.
+    #[inline]
+    pub(crate) fn is_still(&self, seen: &Glimpse) -> bool {
+        self.state(seen.index) == seen.word
     }
 
     /// `key`'s entry and its state; one that is joining only where none is live, for a thread that

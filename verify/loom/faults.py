@@ -60,6 +60,14 @@ FAULTS = {
           """                Some((index, word)) => {
                     if let Pass::Done(done) = self.change(index, word, &mut step) {""")],
         ["two_inserts::a_refund_beside_one_that_joins"]),
+    # What was only glimpsed.
+    "a refusal is taken from a glimpse": (
+        [(TABLE, "self.state(seen.index) == seen.word", "seen.index < self.slots.len()")],
+        ["glimpses::nobody_is_refused_by_what_never_was"]),
+    "a glimpse is charged whatever is there": (
+        [(TABLE, "self.swap(seen.index, seen.word, new).is_ok()",
+          "self.swap(seen.index, self.state(seen.index), new).is_ok()")],
+        ["glimpses::nothing_is_charged_to_what_never_was"]),
     # The horizon.
     "the horizon is not raised": (
         [(TABLE, "self.horizons.raise(rest);", "let _ = rest;")],

@@ -8,7 +8,7 @@
  * stop at every point.
  *
  * What stands for what (pc: function in core/src/table.rs, access):
- *   SCAN KEY            find, find_live -> entry_of: state, then key word, slots in any order; a JOIN is
+ *   SCAN KEY            find, glimpse -> entry_of: state, then key word, slots in any order; a JOIN is
  *                       helped only where none is LIVE (jj)
  *   HIT                 change -> swap; where it fails and the same entry is LIVE with another payload:
  *                       decided again at once (change), or looked for anew (replace, in line)

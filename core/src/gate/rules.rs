@@ -11,7 +11,7 @@ use crate::metrics::Account;
 use crate::permit::{Marks, Outcome, Permit, Settled};
 use crate::policy::{Policy, Rule};
 use crate::quota::{self, Allowance, Reserved};
-use crate::rate::{self, Level, Rate};
+use crate::rate::{self, Balance, Level, Rate};
 use crate::settings::is_later;
 use crate::table::{self, Step};
 use crate::time::Time;
@@ -86,37 +86,77 @@ pub(super) fn is_tighter(
 }
 
 impl Gate<'_> {
-    /// Charges one limit, or says why not: to `decision`, since a copy would take a tenth of a
-    /// decision's time.
-    #[inline]
-    pub(super) fn charge(
+    /// Charges the only limit of a policy, or says why not; a refusal is counted.
+    #[inline(always)]
+    pub(super) fn charge_one(
         &self,
         call: &Call,
-        n: u8,
         rule: Rule,
+        key: &EntryKey,
         time: Time,
         holds: &mut Holds,
-        decision: &mut Decision,
-    ) -> Kind {
-        let key = self.entry_key(call, rule);
-        self.table.prefetch(&key);
-        // What nearly every call comes to, in line and in registers: a rate limit, and a live
-        // entry, which changes at the first attempt.
-        if let Some(rate) = self.table.settings.read_rate(rule.limit)
-            && let Some(found) = self.table.find_live(&key)
-        {
-            let taken = match take(&rate, found.payload(), time.now_ns, call.cost) {
-                Step::Keep(taken) => Some(taken),
-                Step::Write(next, taken) => self.table.replace(&found, next).then_some(taken),
+    ) -> Decision {
+        let decision = match self.charge_in_line(call, rule, key, time) {
+            Some(decision) => decision,
+            None => self.charge_anyhow(key, call, (0, rule), time, holds).0,
+        };
+        if let Some(reason) = decision.refused {
+            self.tallies.refused(call.policy, 0, reason);
+        }
+        decision
+    }
+
+    /// Charges all limits of a policy, or none; a refusal is counted.
+    #[inline(never)]
+    pub(super) fn charge_all(
+        &self,
+        call: &Call,
+        policy: Policy,
+        (time, revision): (Time, u32),
+        holds: &mut Holds,
+        clock: impl Fn(Time) -> Time,
+    ) -> Decision {
+        let mut tightest = Decision::UNLIMITED;
+        let mut of_places = false;
+        for (n, rule) in policy.rules() {
+            let key = self.entry_key(call, rule);
+            let (decision, kind) = match self.charge_in_line(call, rule, &key, time) {
+                Some(decision) => (decision, Kind::Rate),
+                None => self.charge_anyhow(&key, call, (n, rule), time, holds),
             };
-            if let Some(taken) = taken {
-                *decision = taken.decision(rule.limit, &rate, time.now_ns);
-                return Kind::Rate;
+            if let Some(reason) = decision.refused {
+                self.tallies.refused(call.policy, n, reason);
+                if n == 0 {
+                    return decision;
+                }
+                let charged = Charged { call, policy, count: n, revision, time, holds };
+                return self.refuse_after(&charged, decision, || clock(time));
+            }
+            if n == 0 || is_tighter(&decision, kind, &tightest, of_places) {
+                (tightest, of_places) = (decision, kind == Kind::Concurrency);
             }
         }
-        let kind;
-        (*decision, kind) = self.charge_anyhow(&key, call, (n, rule), time, holds);
-        kind
+        tightest
+    }
+
+    /// Charges a limit in the way that nearly every call takes, in line and in registers: a rate
+    /// limit, of which the entry is live and changes at the first attempt. `None`: it is not so.
+    #[inline(always)]
+    fn charge_in_line(
+        &self,
+        call: &Call,
+        rule: Rule,
+        key: &EntryKey,
+        time: Time,
+    ) -> Option<Decision> {
+        let rate = self.table.settings.read_rate(rule.limit)?;
+        let seen = self.table.glimpse(key)?;
+        let (taken, is_so) = match take(&rate, seen.payload(), time.now_ns, call.cost) {
+            Step::Write(next, taken) => (taken, self.table.replace(&seen, next)),
+            Step::Keep(taken) => (taken, self.table.is_still(&seen)),
+        };
+        // The level only now: it is reckoned while the processor waits for the table.
+        is_so.then(|| taken.decision(rule.limit, &rate))
     }
 
     /// Charges a limit of whatever kind, wherever its entry is or must go.
@@ -155,7 +195,7 @@ impl Gate<'_> {
     fn draw(&self, key: &EntryKey, call: &Call, rule: Rule, rate: &Rate, time: Time) -> Decision {
         let step = |tat, at: Time| take(rate, tat, at.now_ns, call.cost);
         match self.table.charge(key, time, step) {
-            table::Charge::Done(taken) => taken.decision(rule.limit, rate, time.now_ns),
+            table::Charge::Done(taken) => taken.decision(rule.limit, rate),
             table::Charge::Full { retry_after_ns } => {
                 Decision::table_full(rule.limit, retry_after_ns)
             }
@@ -244,7 +284,7 @@ impl Gate<'_> {
                     Step::Keep(taken) => (taken, false),
                     Step::Write(_, taken) => (taken, true),
                 };
-                (taken.decision(rule.limit, &rate, time.now_ns), writes)
+                (taken.decision(rule.limit, &rate), writes)
             }
             Compiled::Concurrency(guard) => {
                 let (next, asked) = guard.ask(payload, time.now_ns);
@@ -425,31 +465,30 @@ impl Gate<'_> {
     }
 }
 
-/// What a rate limit answered, and the bucket's `tat` after that.
+/// What a rate limit answered, and what its bucket has after that.
 struct Taken {
     charge: rate::Charge,
-    tat: u128,
+    balance: Balance,
 }
 
-#[inline]
+#[inline(always)]
 fn take(rate: &Rate, tat: u128, at_ns: u64, cost: u64) -> Step<Taken> {
-    match rate.charge(tat, at_ns, cost) {
-        charge @ rate::Charge::Admitted(next) if cost > 0 => {
-            Step::Write(next, Taken { charge, tat: next })
-        }
-        charge => Step::Keep(Taken { charge, tat }),
+    let (charge, balance) = rate.charge(tat, at_ns, cost);
+    match charge {
+        rate::Charge::Admitted(next) if cost > 0 => Step::Write(next, Taken { charge, balance }),
+        _ => Step::Keep(Taken { charge, balance }),
     }
 }
 
 impl Taken {
-    #[inline]
-    fn decision(&self, limit: u8, rate: &Rate, now_ns: u64) -> Decision {
+    #[inline(always)]
+    fn decision(&self, limit: u8, rate: &Rate) -> Decision {
         let (refused, retry_after_ns) = match self.charge {
             rate::Charge::Admitted(_) => (None, 0),
             rate::Charge::Refused { retry_after_ns } => (Some(Reason::Rate), retry_after_ns),
             rate::Charge::Never => (Some(Reason::Never), 0),
         };
-        let Level { remaining, reset_after_ns } = rate.level(self.tat, now_ns);
+        let Level { remaining, reset_after_ns } = rate.level(self.balance);
         Decision {
             refused,
             by: Some(limit),

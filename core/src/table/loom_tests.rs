@@ -21,6 +21,7 @@ use crate::rate::{self, Rate, RateLimit};
 use crate::settings::LimitCell;
 use crate::time::ticks;
 
+mod glimpses;
 mod places;
 mod reclaim;
 mod stops;
@@ -165,7 +166,7 @@ impl Table<'static> {
     fn draw(&self, key: &EntryKey, now_ns: u64) -> Drawn {
         let rate = self.rate((key.tag >> STORED_BITS) as u8);
         let charge =
-            self.charge(key, Time::at(now_ns), |tat, at| match rate.charge(tat, at.now_ns, 1) {
+            self.charge(key, Time::at(now_ns), |tat, at| match rate.charge(tat, at.now_ns, 1).0 {
                 rate::Charge::Admitted(next) => Step::Write(next, Drawn::At(at.now_ns)),
                 _ => Step::Keep(Drawn::Refused),
             });
@@ -175,16 +176,16 @@ impl Table<'static> {
         }
     }
 
-    /// As [`draw`](Self::draw), but first in line, as `Gate::charge` does.
+    /// As [`draw`](Self::draw), but first in line, as `Gate::charge_in_line` does.
     fn draw_in_line(&self, key: &EntryKey, now_ns: u64) -> Drawn {
         let rate = self.rate((key.tag >> STORED_BITS) as u8);
-        if let Some(found) = self.find_live(key) {
-            match rate.charge(found.payload(), now_ns, 1) {
-                rate::Charge::Admitted(next) if self.replace(&found, next) => {
-                    return Drawn::At(now_ns);
-                }
-                rate::Charge::Admitted(_) => {}
-                _ => return Drawn::Refused,
+        if let Some(seen) = self.glimpse(key) {
+            let (drawn, is_so) = match rate.charge(seen.payload(), now_ns, 1).0 {
+                rate::Charge::Admitted(next) => (Drawn::At(now_ns), self.replace(&seen, next)),
+                _ => (Drawn::Refused, self.is_still(&seen)),
+            };
+            if is_so {
+                return drawn;
             }
         }
         self.draw(key, now_ns)

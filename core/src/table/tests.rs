@@ -299,27 +299,29 @@ fn the_short_way_finds_live_entries_in_the_first_two_lines_of_each_group() {
             let table = table();
             let word = Word::new(Phase::Live, 1, 5);
             table.set(index, word, word.keyword(key.tag));
-            let found = table.find_live(&key).map(|found| (found.index, found.payload()));
-            assert_eq!(found, near.contains(&index).then_some((index, 5)), "key {n} in {index}");
-            assert!(table.find_live(&other).is_none());
+            let seen = table.glimpse(&key).map(|seen| (seen.index, seen.payload()));
+            assert_eq!(seen, near.contains(&index).then_some((index, 5)), "key {n} in {index}");
+            assert!(table.glimpse(&other).is_none());
             // An entry that is joining is none to be charged so.
             let join = Word::new(Phase::Join, 1, 5);
             table.set(index, join, join.keyword(key.tag));
-            assert!(table.find_live(&key).is_none());
+            assert!(table.glimpse(&key).is_none());
         }
     }
 }
 
 #[test]
-fn an_entry_that_was_found_is_replaced_unless_it_has_changed_since() {
+fn an_entry_that_was_seen_is_replaced_unless_it_has_changed_since() {
     let table = table();
     let index = key(1).groups[0] + key(1).places[0];
     let word = Word::new(Phase::Live, 1, 5);
     table.set(index, word, word.keyword(key(1).tag));
-    let found = table.find_live(&key(1)).unwrap();
-    assert!(table.replace(&found, 6));
+    let seen = table.glimpse(&key(1)).unwrap();
+    assert!(table.is_still(&seen));
+    assert!(table.replace(&seen, 6));
     assert_eq!(table.state(index), Word::new(Phase::Live, 1, 6));
-    assert!(!table.replace(&found, 7));
+    assert!(!table.is_still(&seen));
+    assert!(!table.replace(&seen, 7));
     assert_eq!(table.state(index), Word::new(Phase::Live, 1, 6));
 }
 

@@ -26,9 +26,10 @@ pub unsafe extern "C" fn callgate_admit(
 ) -> callgate_status {
     // SAFETY: by the contract.
     status(unsafe { gate_of(gate) }.and_then(|handle| {
-        let time = handle.system_time()?;
+        let time = || handle.system_time().map_err(Into::into);
+        let clock = |time| handle.system_time().unwrap_or(time);
         // SAFETY: by the contract.
-        unsafe { admit(handle, call, time, since(handle, time), permit, decision) }
+        unsafe { admit(handle, call, time, clock, permit, decision) }
     }))
 }
 
@@ -49,7 +50,7 @@ pub unsafe extern "C" fn callgate_admit_at(
     // SAFETY: by the contract.
     status(unsafe { gate_of(gate) }.and_then(|gate| {
         // SAFETY: by the contract.
-        unsafe { admit(gate, call, time, || time, permit, decision) }
+        unsafe { admit(gate, call, || Ok(time), |_| time, permit, decision) }
     }))
 }
 
@@ -181,8 +182,8 @@ pub unsafe extern "C" fn callgate_settle_at(
 unsafe fn admit(
     gate: &Gate<'_>,
     call: *const callgate_call,
-    time: Time,
-    clock: impl Fn() -> Time,
+    time: impl FnOnce() -> Result<Time>,
+    clock: impl Fn(Time) -> Time,
     permit: *mut callgate_permit,
     decision: *mut callgate_decision,
 ) -> Result<()> {
@@ -220,7 +221,7 @@ unsafe fn admit_many(
     }
     for (n, call) in calls.iter().enumerate() {
         let permit = permits.as_ref().map(|permits| permits.at(n));
-        decide(gate, call, time, &clock, permit.as_ref(), &decisions.at(n))?;
+        decide(gate, call, || Ok(time), |_| clock(), permit.as_ref(), &decisions.at(n))?;
     }
     Ok(())
 }
@@ -230,8 +231,8 @@ unsafe fn admit_many(
 fn decide(
     gate: &Gate<'_>,
     call: &callgate_call,
-    time: Time,
-    clock: impl Fn() -> Time,
+    time: impl FnOnce() -> Result<Time>,
+    clock: impl Fn(Time) -> Time,
     permit: Option<&Out<callgate_permit>>,
     decision: &Out<callgate_decision>,
 ) -> Result<()> {
@@ -240,8 +241,7 @@ fn decide(
             permit.put_front(given);
         }
     };
-    let mut decided = Decision::UNLIMITED;
-    gate.admit_to(&call.to_core()?, time, clock, &mut decided, keep)?;
+    let decided = gate.admit_to(&call.to_core()?, time, clock, keep)?;
     if let (Some(permit), false) = (permit, decided.admitted()) {
         permit.put_front(Permit::EMPTY);
     }

@@ -190,6 +190,13 @@ impl AtomicU128 {
     }
 }
 
+/// What is there, the halves each of a moment of its own.
+pub(crate) fn glimpse(at: &AtomicU128) -> u128 {
+    const LOWER: u128 = u64::MAX as u128;
+    let upper = at.load(Ordering::Acquire) & !LOWER;
+    upper | at.load(Ordering::Acquire) & LOWER
+}
+
 #[repr(C, align(8))]
 pub(crate) struct AtomicU64(Handle);
 
