@@ -205,22 +205,17 @@ impl Table<'_> {
         stats
     }
 
-    /// `key`'s live entry, if it is where it is likeliest: in the first two cache lines of each group.
+    /// `key`'s live entry, if it seems to have one.
     #[inline(always)]
     pub(crate) fn glimpse(&self, key: &EntryKey) -> Option<Glimpse> {
         let ([group, _], [place, _]) = (key.groups, key.places);
         self.glimpse_at(key, group | place).or_else(|| self.glimpse_nearby(key))
     }
 
+    /// Apart, to leave the registers to what most calls come to.
     #[inline(never)]
     fn glimpse_nearby(&self, key: &EntryKey) -> Option<Glimpse> {
-        let [first, second] = key.groups;
-        let [first_place, second_place] = key.places;
-        let (first, second) = (first | first_place, second | second_place);
-        // The neighbour in the same line; the second group's line; the next line of each.
-        let near = [first ^ 1, second, second ^ 1];
-        let far = [first ^ 2, first ^ 3, second ^ 2, second ^ 3];
-        near.into_iter().chain(far).find_map(|index| self.glimpse_at(key, index))
+        likeliest(key).skip(1).find_map(|index| self.glimpse_at(key, index))
     }
 
     /// As [`entry_of`](Self::entry_of), of a live entry.
@@ -248,21 +243,15 @@ impl Table<'_> {
     /// `key`'s entry and its state; one that is joining only where none is live, for a thread that
     /// came late or stopped can leave a JOIN beside the live entry.
     ///
-    /// Looks where an entry is likeliest first; the order is free, since an entry that is missed
-    /// here is met in `confirm`.
+    /// The order is free, since an entry that is missed here is met in `confirm`.
     #[inline]
     fn find(&self, key: &EntryKey) -> Option<(usize, Word)> {
         let mut joining = None;
-        for line in (0..GROUP_SLOTS).step_by(2) {
-            for (group, place) in key.groups.iter().zip(key.places) {
-                for n in [line, line | 1] {
-                    let index = group | place ^ n;
-                    match self.entry_of(key, index) {
-                        Some(word) if word.phase() == Phase::Live => return Some((index, word)),
-                        Some(word) => joining = joining.or(Some((index, word))),
-                        None => {}
-                    }
-                }
+        for index in likeliest(key) {
+            match self.entry_of(key, index) {
+                Some(word) if word.phase() == Phase::Live => return Some((index, word)),
+                Some(word) => joining = joining.or(Some((index, word))),
+                None => {}
             }
         }
         joining
@@ -444,7 +433,18 @@ impl Table<'_> {
     }
 }
 
-/// All slots in which `key`'s entry can be, each once.
+/// All slots in which `key`'s entry can be, each once, the likeliest first: by turns a cache line of
+/// either group, from its preferred place on.
+#[inline(always)]
+fn likeliest(key: &EntryKey) -> impl Iterator<Item = usize> + use<> {
+    let ([first, second], [first_place, second_place]) = (key.groups, key.places);
+    (0..2 * GROUP_SLOTS).map(move |n| {
+        let away = n >> 2 << 1 | n & 1;
+        if n & 2 == 0 { first | first_place ^ away } else { second | second_place ^ away }
+    })
+}
+
+/// The same, in whatever order.
 fn candidates(key: &EntryKey) -> impl Iterator<Item = usize> + use<> {
     let [first, second] = key.groups;
     (0..GROUP_SLOTS)

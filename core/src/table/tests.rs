@@ -289,24 +289,40 @@ fn a_word_holds_its_parts_whole() {
 }
 
 #[test]
-fn the_short_way_finds_live_entries_in_the_first_two_lines_of_each_group() {
+fn a_live_entry_is_seen_wherever_it_can_be() {
     for n in 0..50 {
         let (key, other) = (key(n), key(n + 1000));
-        let near: Vec<usize> = (key.groups.iter().zip(key.places))
-            .flat_map(|(group, place)| (0..4).map(move |by| group + (place ^ by)))
-            .collect();
         for index in 0..2 * GROUP_SLOTS {
             let table = table();
             let word = Word::new(Phase::Live, 1, 5);
             table.set(index, word, word.keyword(key.tag));
             let seen = table.glimpse(&key).map(|seen| (seen.index, seen.payload()));
-            assert_eq!(seen, near.contains(&index).then_some((index, 5)), "key {n} in {index}");
+            assert_eq!(seen, Some((index, 5)), "key {n} in {index}");
             assert!(table.glimpse(&other).is_none());
             // An entry that is joining is none to be charged so.
             let join = Word::new(Phase::Join, 1, 5);
             table.set(index, join, join.keyword(key.tag));
             assert!(table.glimpse(&key).is_none());
         }
+    }
+}
+
+#[test]
+fn the_search_takes_a_line_of_either_group_by_turns_from_the_preferred_places_on() {
+    for n in 0..50 {
+        let key = key(n);
+        let slots: Vec<usize> = likeliest(&key).collect();
+        let preferred = [key.groups[0] + key.places[0], key.groups[1] + key.places[1]];
+        for (turn, line) in slots.chunks(2).enumerate() {
+            assert_eq!(line[0] / 2, line[1] / 2, "a line: {slots:?}");
+            assert_eq!(line[0] / GROUP_SLOTS, preferred[turn % 2] / GROUP_SLOTS, "{slots:?}");
+        }
+        assert_eq!([slots[0], slots[2]], preferred);
+        let mut all = slots.clone();
+        all.sort_unstable();
+        let mut expected: Vec<usize> = candidates(&key).collect();
+        expected.sort_unstable();
+        assert_eq!(all, expected);
     }
 }
 
