@@ -95,11 +95,11 @@ pub(crate) struct EntryKey {
 impl EntryKey {
     /// `group_count` is at least 2.
     pub(crate) fn new(limit: u8, scope: Scope, key: Key, group_count: u32) -> Self {
-        let key = spread(key, u64::from(limit) << 2 | scope as u64);
-        let first = scale(key.hi >> 32, group_count);
-        let other = scale(key.lo >> 32, group_count.wrapping_sub(1));
+        let hi = key.hi ^ displacement(key.lo, u64::from(limit) << 2 | scope as u64);
+        let first = scale(hi >> 32, group_count);
+        let other = scale(hi & 0xffff_ffff, group_count.wrapping_sub(1));
         let second = if other < first { other } else { other.wrapping_add(1) };
-        let bits = u128::from(key.hi) << 64 | u128::from(key.lo);
+        let bits = u128::from(hi) << 64 | u128::from(key.lo);
         Self {
             tag: u128::from(limit) << STORED_BITS | bits & ((1 << STORED_BITS) - 1),
             groups: [first.wrapping_mul(GROUP_SLOTS), second.wrapping_mul(GROUP_SLOTS)],
@@ -110,21 +110,18 @@ impl EntryKey {
 
 /// The key of what two identities have together.
 pub(crate) fn pair(first: Key, second: Key) -> Key {
-    let second = spread(second, 0);
-    Key { lo: first.lo ^ second.lo, hi: first.hi ^ second.hi }
+    Key { lo: first.lo ^ second.hi ^ displacement(second.lo, 0), hi: first.hi ^ second.lo }
 }
 
-/// A permutation of the keys for each salt, so that the states of one caller under several limits
-/// lie apart. The keys are random to begin with; what is needed is that the groups of two states
-/// don't follow from each other.
-fn spread(key: Key, salt: u64) -> Key {
+/// What one half of a key displaces the other by: for each salt by something else, so that the states
+/// of one caller under several limits lie apart. The keys are random to begin with; what is needed is
+/// that the groups of two states don't follow from each other.
+fn displacement(half: u64, salt: u64) -> u64 {
     // Odd, without a pattern: the golden ratio and Weyl's sequence of it.
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
     const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
     let salt = salt.wrapping_add(1).wrapping_mul(STEP);
-    let hi = key.hi ^ (key.lo ^ salt).wrapping_mul(FACTOR).rotate_left(32);
-    let lo = key.lo.wrapping_add((hi ^ salt).wrapping_mul(FACTOR).rotate_left(32));
-    Key { lo, hi }
+    (half ^ salt).wrapping_mul(FACTOR).rotate_left(32)
 }
 
 /// A number below `count` from the 32 bits of `bits`, each about as likely as any other.
@@ -135,6 +132,7 @@ fn scale(bits: u64, count: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn a_key_is_siphash_2_4_128_of_the_domain_and_the_identity() {
@@ -201,39 +199,42 @@ mod tests {
         assert_ne!(pair(a, b), pair(b, a));
     }
 
-    /// Of how many keys out of 4096 each bit is set.
-    fn set_bits(key: impl Fn(Key) -> Key) -> [u32; 128] {
-        let mut set = [0; 128];
-        for n in 0..4096u32 {
-            let Key { lo, hi } = key(Secret::new([7; 16]).key(Domain::Tool, &n.to_le_bytes()));
-            for (bit, count) in set.iter_mut().enumerate() {
-                *count += ((u128::from(hi) << 64 | u128::from(lo)) >> bit & 1) as u32;
-            }
-        }
-        set
+    fn tool(n: u32) -> Key {
+        Secret::new([7; 16]).key(Domain::Tool, &n.to_le_bytes())
     }
 
     #[test]
-    fn half_of_all_spread_keys_and_pairs_have_any_bit_set() {
+    fn half_of_all_pairs_have_any_bit_set() {
         let caller = Secret::new([7; 16]).key(Domain::Caller, b"a");
-        let half = 1800..2300;
-        for count in set_bits(|key| spread(key, 1)) {
-            assert!(half.contains(&count), "{count}");
-        }
-        for count in set_bits(|tool| pair(caller, tool)).into_iter().chain(set_bits(|k| pair(k, k)))
-        {
-            assert!(half.contains(&count), "{count}");
+        for with in [|_, caller| caller, |tool, _| tool] {
+            let mut set = [0; 128];
+            for tool in (0..4096).map(tool) {
+                let Key { lo, hi } = pair(with(tool, caller), tool);
+                for (bit, count) in set.iter_mut().enumerate() {
+                    *count += ((u128::from(hi) << 64 | u128::from(lo)) >> bit & 1) as u32;
+                }
+            }
+            assert!(set.iter().all(|count| (1800..2300).contains(count)), "{set:?}");
         }
     }
 
     #[test]
-    fn either_half_of_a_spread_key_hangs_on_every_bit_of_the_other() {
-        let key = Secret::new([7; 16]).key(Domain::Caller, b"a");
-        for salt in [0, 1, 255] {
-            let from = spread(key, salt);
-            for bit in (0..64).map(|n| 1u64 << n) {
-                assert_ne!(spread(Key { lo: key.lo ^ bit, ..key }, salt).hi, from.hi);
-                assert_ne!(spread(Key { hi: key.hi ^ bit, ..key }, salt).lo, from.lo);
+    fn who_shares_a_group_under_one_limit_shares_none_under_another() {
+        // Of 4096 keys, 131,000 pairs share one of 64 groups, and by chance 2,000 of those another.
+        const GROUPS: u32 = 64;
+        let keys: Vec<Key> = (0..4096).map(tool).collect();
+        let groups = |limit, rank: usize| {
+            let of = |&key: &Key| EntryKey::new(limit, Scope::Tool, key, GROUPS).groups[rank];
+            keys.iter().map(of).collect::<Vec<_>>()
+        };
+        for (limit, other) in [(0, 1), (0, 2), (1, 2), (5, 63)] {
+            for ranks in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+                let (here, there) = (groups(limit, ranks[0]), groups(other, ranks[1]));
+                let pairs = || (0..keys.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
+                let sharing: Vec<_> = pairs().filter(|&(a, b)| here[a] == here[b]).collect();
+                let both = sharing.iter().filter(|&&(a, b)| there[a] == there[b]).count();
+                let expected = sharing.len() / GROUPS as usize;
+                assert!(both.abs_diff(expected) < expected / 5, "{both}, not {expected}");
             }
         }
     }
