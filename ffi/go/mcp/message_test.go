@@ -55,6 +55,17 @@ func TestAnEscapedSpellingIsTheSame(t *testing.T) {
 	}
 }
 
+func TestAStringEndsAtItsOwnQuote(t *testing.T) {
+	for _, text := range []string{`\"`, `\\`, `\\\"`, `\",\"method\":\"ping`, `\"}]{[\"`, `\",\"method\":\"tools/call\",\"x\":\"`} {
+		for _, member := range []string{`"x":"` + text + `"`, `"` + text + `":1`, `"x":["` + text + `",{"y":"` + text + `"}]`} {
+			for method, calls := range map[string]int{MeteredMethod: 1, "ping": 0} {
+				equal(t, member, count(t, `{`+member+`,"method":"`+method+`"}`), calls)
+				equal(t, member, count(t, `[{"method":"`+method+`",`+member+`},{"method":"`+method+`"}]`), 2*calls)
+			}
+		}
+	}
+}
+
 func TestABatchCountsOneForEachCallAndNothingForTheRest(t *testing.T) {
 	body := batch(call("a"), `{"jsonrpc":"2.0","method":"notifications/initialized"}`, call("b"),
 		`{"jsonrpc":"2.0","id":3,"method":"ping"}`, `"noise"`, call("a"))
