@@ -433,14 +433,14 @@ impl Table<'_> {
     }
 }
 
-/// All slots in which `key`'s entry can be, each once, the likeliest first: by turns a cache line of
-/// either group, from its preferred place on.
+/// All slots in which `key`'s entry can be, each once, the likeliest first: by turns a slot of either
+/// group, from its preferred place on.
 #[inline(always)]
 fn likeliest(key: &EntryKey) -> impl Iterator<Item = usize> + use<> {
     let ([first, second], [first_place, second_place]) = (key.groups, key.places);
     (0..2 * GROUP_SLOTS).map(move |n| {
-        let away = n >> 2 << 1 | n & 1;
-        if n & 2 == 0 { first | first_place ^ away } else { second | second_place ^ away }
+        let away = n >> 1;
+        if n & 1 == 0 { first | first_place ^ away } else { second | second_place ^ away }
     })
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Vacancy {
     pub(super) word: Word,
     /// Since when the entry is at rest that is there.
     pub(super) rest: Option<Rest>,
+    /// How far it is from the preferred place.
+    away: usize,
     /// For how long nobody will miss it.
     age_ns: u64,
 }
@@ -35,10 +37,17 @@ struct Survey {
     vacancy: Option<Vacancy>,
 }
 
+impl Survey {
+    /// The lower of two is that of the group which a new entry had better go to.
+    fn rank(&self) -> (usize, Option<usize>) {
+        (self.taken, self.vacancy.as_ref().map(|vacancy| vacancy.away))
+    }
+}
+
 impl Table<'_> {
-    /// The slot that a new entry of `key` goes to: an empty one in the emptier of its groups, as
-    /// near as can be to its preferred place, or else the one whose entry has been at rest for
-    /// longest. Where there is none, the nanoseconds until there is.
+    /// The slot that a new entry of `key` goes to: an empty one in the emptier of its groups, or in
+    /// either of two that are as full, as near as can be to its preferred place; or else the one
+    /// whose entry has been at rest for longest. Where there is none, the nanoseconds until there is.
     pub(super) fn pick(&self, key: &EntryKey, time: Time) -> Result<Vacancy, u64> {
         let [first, second] = key.groups;
         let [first_place, second_place] = key.places;
@@ -46,7 +55,7 @@ impl Table<'_> {
         let second = self.survey(second, second_place, time);
         let wait_ns = first.wait_ns.min(second.wait_ns);
         let (near, far) =
-            if second.taken < first.taken { (second, first) } else { (first, second) };
+            if second.rank() < first.rank() { (second, first) } else { (first, second) };
         match (near.vacancy, far.vacancy) {
             (Some(near), Some(far)) => Ok(if far.is_better_than(&near) { far } else { near }),
             (near, far) => near.or(far).ok_or(wait_ns),
@@ -92,7 +101,7 @@ impl Table<'_> {
                 survey.wait_ns = survey.wait_ns.min(wait_ns);
             } else {
                 let age_ns = rest.map_or(u64::MAX, |rest| rest.age_ns(time));
-                let vacancy = Vacancy { index, word, rest, age_ns };
+                let vacancy = Vacancy { index, word, rest, away: n, age_ns };
                 if survey.vacancy.as_ref().is_none_or(|best| vacancy.is_better_than(best)) {
                     survey.vacancy = Some(vacancy);
                 }
