@@ -9,8 +9,8 @@ static uint32_t permit_words(const callgate_permit *permit) {
     return 2 * left;
 }
 
-/* Makes the keys of the identities that came as text. */
-callgate_status texts_read(const Core *core, Exchange *x) {
+/* As texts_read(), where there are texts. */
+callgate_status texts_hash(const Core *core, Exchange *x) {
     callgate_status status = CALLGATE_OK;
     if (x->caller_size > TEXT_SIZE || x->tool_size > TEXT_SIZE) return CALLGATE_EMPTY_IDENTITY;
     if (x->caller_size != 0) {

@@ -129,11 +129,32 @@ napi_value seat_reconfigure(napi_env env, napi_callback_info info);
 
 /* seat.c */
 napi_value seat_new(napi_env env, Core *core);
-Seat *seat_of(napi_env env, napi_callback_info info, size_t *count, napi_value *arguments);
-int seat_timing(Seat *seat, int needs_windows);
+int seat_clocks(Seat *seat, int needs_windows);
+
+/* The seat of a function, or NULL where it is closed, or an exception is on its way. */
+static inline Seat *seat_of(napi_env env, napi_callback_info info, size_t *count,
+                            napi_value *arguments) {
+    Seat *seat = NULL;
+    if (napi_get_cb_info(env, info, count, arguments, NULL, (void **)&seat) != napi_ok) return NULL;
+    if (seat->core != NULL) return seat;
+    seat->exchange->status = SEAT_CLOSED;
+    return NULL;
+}
+
+/* Whether the clocks of a call will do; else `status` says what is missing. On a gate with a quota a
+ * time of the caller's is both clocks. What needs windows finds today's set. */
+static inline int seat_timing(Seat *seat, int needs_windows) {
+    return seat->exchange->timing == 0 && !seat->has_zones ? 0 : seat_clocks(seat, needs_windows);
+}
 
 /* calls.c */
-callgate_status texts_read(const Core *core, Exchange *exchange);
+callgate_status texts_hash(const Core *core, Exchange *exchange);
+
+/* Makes the keys of the identities that came as text. */
+static inline callgate_status texts_read(const Core *core, Exchange *x) {
+    return (x->caller_size | x->tool_size) == 0 ? CALLGATE_OK : texts_hash(core, x);
+}
+
 napi_value seat_texts(napi_env env, napi_callback_info info);
 napi_value seat_admit(napi_env env, napi_callback_info info);
 napi_value seat_admit_many(napi_env env, napi_callback_info info);

@@ -33,18 +33,8 @@ static napi_value seat_close(napi_env env, napi_callback_info info) {
     return NULL;
 }
 
-/* The seat of a function, or NULL where it is closed, or an exception is on its way. */
-Seat *seat_of(napi_env env, napi_callback_info info, size_t *count, napi_value *arguments) {
-    Seat *seat = NULL;
-    if (napi_get_cb_info(env, info, count, arguments, NULL, (void **)&seat) != napi_ok) return NULL;
-    if (seat->core != NULL) return seat;
-    seat->exchange->status = SEAT_CLOSED;
-    return NULL;
-}
-
-/* Whether the clocks of a call will do; else `status` says what is missing. On a gate with a quota a
- * time of the caller's is both clocks. What needs windows finds today's set. */
-int seat_timing(Seat *seat, int needs_windows) {
+/* As seat_timing(), where that is not plain to see. */
+int seat_clocks(Seat *seat, int needs_windows) {
     Exchange *x = seat->exchange;
     uint64_t second;
     if (x->timing == TIMING_NOW && atomic_load_explicit(&seat->core->has_quota, memory_order_relaxed)) {
