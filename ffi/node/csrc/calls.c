@@ -1,14 +1,6 @@
 /* Deciding calls and ending them: the hot path of the package. */
 #include "engine.h"
 
-/* How many words of a permit are of use: those behind are zero, also those that the engine doesn't
- * write, since the memory was zero, and what JavaScript writes are permits. */
-static uint32_t permit_words(const callgate_permit *permit) {
-    uint32_t left = sizeof permit->opaque / sizeof permit->opaque[0];
-    while (left > 0 && permit->opaque[left - 1] == 0) left--;
-    return 2 * left;
-}
-
 /* As texts_read(), where there are texts. */
 callgate_status texts_hash(const Core *core, Exchange *x) {
     callgate_status status = CALLGATE_OK;
@@ -44,9 +36,6 @@ napi_value seat_admit(napi_env env, napi_callback_info info) {
                     ? callgate_admit_at(&core->gate, &x->call, x->now_ns, x->unix_ns, &x->permit,
                                         &x->decision)
                     : callgate_admit(&core->gate, &x->call, &x->permit, &x->decision);
-    if (x->status == CALLGATE_OK) {
-        x->decision.reserved = x->decision.admitted ? permit_words(&x->permit) : 0;
-    }
     return NULL;
 }
 
@@ -77,9 +66,6 @@ napi_value seat_admit_many(napi_env env, napi_callback_info info) {
                     ? callgate_admit_many_at(gate, calls, count, x->now_ns, x->unix_ns, permits,
                                              decisions)
                     : callgate_admit_many(gate, calls, count, permits, decisions);
-    for (uint32_t n = 0; x->status == CALLGATE_OK && n < count; n++) {
-        decisions[n].reserved = decisions[n].admitted ? permit_words(&permits[n]) : 0;
-    }
     return NULL;
 }
 

@@ -55,7 +55,7 @@ typedef struct {
     uint32_t caller_size; /* of `caller_text`; 0: `call.caller` is the key */
     uint32_t tool_size;   /* likewise */
     int32_t status;
-    callgate_decision decision; /* `reserved`: how many words of the permit are of use */
+    callgate_decision decision;
     callgate_permit permit;
     uint64_t used;
     uint32_t outcome;

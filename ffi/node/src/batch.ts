@@ -1,9 +1,10 @@
 /** Batch: many calls decided in one crossing into the engine. */
 import type { BatchCall, Clock } from "./call.js";
-import { Decision, decisionWords } from "./decision.js";
-import type { Engine, Terms } from "./engine.js";
+import { Decision } from "./decision.js";
+import { type Engine, type Terms, USUAL } from "./engine.js";
 import { CallError } from "./errors.js";
-import { Size, Status } from "./exchange.js";
+import { copy, Size, Status } from "./exchange.js";
+import { putDecided, takeRuling } from "./ruling.js";
 import { kindOf } from "./text.js";
 
 const CALLS_MAX = 4096;
@@ -38,11 +39,11 @@ export class Batch {
       if (typeof call !== "object" || call === null) {
         throw new TypeError(`a call must be an object, not ${kindOf(call)}`);
       }
-      const { reserve } = engine.prepare(call.policy, call) ?? {};
-      engine.identities.finish();
-      for (let w = 0; w < Size.CallWords; w++) words[n * Size.CallWords + w] = engine.words[w] as number;
-      const isPlain = reserve === undefined && nowNs === undefined;
-      terms.push(isPlain ? null : { reserve: reserve ?? 0, nowNs, unixNs });
+      const own = engine.prepare(call.policy, call);
+      engine.makeKeys();
+      copy(engine.words, 0, words, n * Size.CallWords, Size.CallWords);
+      const { cost, reserve } = own ?? USUAL;
+      terms.push(own === null && nowNs === undefined ? null : { cost, reserve, nowNs, unixNs });
     }
     engine.writeClock(nowNs, unixNs);
     const status = engine.cross(() => engine.seat.admitMany(words.buffer, count));
@@ -50,8 +51,8 @@ export class Batch {
     const decisionsAt = count * Size.CallWords;
     const permitsAt = decisionsAt + count * Size.DecisionWords;
     const decisions = terms.map((held, n) => {
-      const at = decisionsAt + n * Size.DecisionWords;
-      return new Decision(engine, decisionWords(words, at, permitsAt + n * Size.PermitWords), held);
+      putDecided(engine, words, decisionsAt + n * Size.DecisionWords, permitsAt + n * Size.PermitWords);
+      return new Decision(takeRuling(engine, held));
     });
     this.#words = words;
     return decisions;

@@ -1,7 +1,7 @@
 /** Decision: what the engine said about a call. */
-import type { Engine, Terms } from "./engine.js";
-import { bigintOf, InDecision, numberOf, Word } from "./exchange.js";
+import { bigintOf, numberOf } from "./exchange.js";
 import { Permit } from "./permit.js";
+import type { Ruling } from "./ruling.js";
 import { REASONS, type Reason } from "./vocabulary.js";
 
 /**
@@ -12,27 +12,22 @@ import { REASONS, type Reason } from "./vocabulary.js";
  * the fewest places, where there is no other kind).
  */
 export class Decision {
-  readonly #engine: Engine;
-  /** The engine's decision, and behind it the words of its permit, if it has one. */
-  readonly #words: readonly number[];
-  readonly #terms: Terms | null;
+  readonly #ruling: Ruling;
   #permit: Permit | null = null;
 
   /** @internal */
-  constructor(engine: Engine, words: readonly number[], terms: Terms | null) {
-    this.#engine = engine;
-    this.#words = words;
-    this.#terms = terms;
+  constructor(ruling: Ruling) {
+    this.#ruling = ruling;
   }
 
   /** Whether the call may run. */
   get admitted(): boolean {
-    return this.#words[InDecision.Reason] === 0;
+    return this.#ruling.reason === 0;
   }
 
   /** Why it is refused; null where it is admitted. */
   get reason(): Reason | null {
-    return REASONS[this.#words[InDecision.Reason] as number] ?? null;
+    return REASONS[this.#ruling.reason] ?? null;
   }
 
   /**
@@ -40,7 +35,8 @@ export class Decision {
    * policy is off.
    */
   get by(): string | null {
-    return this.#engine.limitNames[this.#words[InDecision.By] as number] ?? null;
+    const { engine, by } = this.#ruling;
+    return engine.limitNames[by] ?? null;
   }
 
   /**
@@ -48,7 +44,8 @@ export class Decision {
    * it is admitted, and where no time can be known.
    */
   get retryAfterNs(): bigint {
-    return bigintOf(this.#words, InDecision.RetryAfterNs);
+    const { timeNs0, timeNs1 } = this.#ruling;
+    return this.admitted ? 0n : bigintOf(timeNs0, timeNs1);
   }
 
   /**
@@ -56,12 +53,14 @@ export class Decision {
    * off. A bigint where that is above 2^53-1.
    */
   get limit(): number | bigint {
-    return countOf(this.#words, InDecision.Limit);
+    const { limit0, limit1 } = this.#ruling;
+    return countOf(limit0, limit1, limit0, limit1);
   }
 
   /** What is left of that; a bigint where `limit` is one. */
   get remaining(): number | bigint {
-    return countOf(this.#words, InDecision.Remaining);
+    const { limit0, limit1, remaining0, remaining1 } = this.#ruling;
+    return countOf(limit0, limit1, remaining0, remaining1);
   }
 
   /**
@@ -69,13 +68,14 @@ export class Decision {
    * calls end.
    */
   get resetAfterNs(): bigint {
-    return bigintOf(this.#words, InDecision.ResetAfterNs);
+    const { resetAfterNs0, resetAfterNs1 } = this.#ruling;
+    return bigintOf(resetAfterNs0, resetAfterNs1);
   }
 
   /** What the call holds until it is settled, the same object every time; null where refused. */
   get permit(): Permit | null {
     if (!this.admitted) return null;
-    this.#permit ??= new Permit(this.#engine, this, this.#words, this.#terms);
+    this.#permit ??= new Permit(this, this.#ruling);
     return this.#permit;
   }
 
@@ -103,37 +103,8 @@ function jsonOf(count: number | bigint): number | string {
   return typeof count === "bigint" ? String(count) : count;
 }
 
-/** A count of a decision: all of them are bigints where its limit is too great for a number. */
-export function countOf(words: readonly number[], at: number): number | bigint {
-  if (numberOf(words, InDecision.Limit) <= Number.MAX_SAFE_INTEGER) return numberOf(words, at);
-  return bigintOf(words, at);
-}
-
-/**
- * Copies a decision and the words of its permit. Written out where the permit is one of a call
- * under rate limits, since a loop costs a third of a decision there.
- */
-// prettier-ignore
-export function decisionWords(w: Int32Array, at: number, permitAt: number): number[] {
-  const count = w[at + InDecision.PermitWords] as number;
-  if (count === 18) {
-    const p = permitAt;
-    return [
-      w[at]!, w[at + 1]!, w[at + 2]!, w[at + 3]!, w[at + 4]!, w[at + 5]!,
-      w[at + 6]!, w[at + 7]!, w[at + 8]!, w[at + 9]!, w[at + 10]!, w[at + 11]!,
-      w[p]!, w[p + 1]!, w[p + 2]!, w[p + 3]!, w[p + 4]!, w[p + 5]!, w[p + 6]!, w[p + 7]!, w[p + 8]!, w[p + 9]!,
-      w[p + 10]!, w[p + 11]!, w[p + 12]!, w[p + 13]!, w[p + 14]!, w[p + 15]!, w[p + 16]!, w[p + 17]!,
-    ];
-  }
-  const copy = [
-    w[at]!, w[at + 1]!, w[at + 2]!, w[at + 3]!, w[at + 4]!, w[at + 5]!,
-    w[at + 6]!, w[at + 7]!, w[at + 8]!, w[at + 9]!, w[at + 10]!, w[at + 11]!,
-  ];
-  for (let n = 0; n < count; n++) copy.push(w[permitAt + n]!);
-  return copy;
-}
-
-/** The decision in the exchange. */
-export function exchangedDecision(engine: Engine, terms: Terms | null): Decision {
-  return new Decision(engine, decisionWords(engine.words, Word.Decision, Word.Permit), terms);
+/** A count beside a limit: a bigint where the limit is too great for a number. */
+export function countOf(limit0: number, limit1: number, count0: number, count1: number): number | bigint {
+  if (numberOf(limit0, limit1) <= Number.MAX_SAFE_INTEGER) return numberOf(count0, count1);
+  return bigintOf(count0, count1);
 }

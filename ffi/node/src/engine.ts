@@ -2,7 +2,7 @@
 import { addon, type EngineLimit, type Seat } from "./addon.js";
 import type { GateConfig } from "./config.js";
 import { CallError, callError, ConfigError, configError } from "./errors.js";
-import { put, putSmall, Size, Status, Timing, Word } from "./exchange.js";
+import { put, Status, Timing, Word } from "./exchange.js";
 import { Identities } from "./identities.js";
 import { callInteger } from "./integers.js";
 import { kindOf, listed, quoted } from "./text.js";
@@ -10,18 +10,33 @@ import type { Integer } from "./vocabulary.js";
 import { AHEAD_S, type Zone } from "./zones.js";
 import type { Call, Clock } from "./call.js";
 
-/** What a call asked for beside one token by the system's clock, for its settlement. */
+/**
+ * What a call asked for. There are none, null, where that is what is usual: one token, no reserve, no
+ * tool, the system's clock.
+ */
 export interface Terms extends Clock {
+  readonly cost: Integer;
   readonly reserve: Integer;
 }
+
+/** What is asked for by a call that does not say. */
+export const USUAL: Terms = { cost: 1, reserve: 0 };
 
 export class Engine {
   readonly words: Int32Array;
   readonly bytes: Uint8Array;
   readonly policyIndex = new Map<string, number>();
   readonly limitNames: readonly string[];
-  readonly identities: Identities;
+  /** Of each policy how many rules it has. */
+  readonly ruleCounts: readonly number[];
+  readonly callers: Identities;
+  readonly tools: Identities;
   isClosed = false;
+  /** The policy of the last call, which mostly is the next one's, too. */
+  #policy: string;
+  #policyIndex = 0;
+  /** Whether what the exchange has, apart from policy and caller, is what a call without terms asks for. */
+  #isUsual = false;
   #zones: readonly [number, Zone][] = [];
 
   constructor(
@@ -31,8 +46,12 @@ export class Engine {
     this.words = new Int32Array(seat.memory);
     this.bytes = new Uint8Array(seat.memory);
     this.limitNames = [...config.limits.keys()];
-    for (const name of config.policies.keys()) this.policyIndex.set(name, this.policyIndex.size);
-    this.identities = new Identities(this);
+    this.ruleCounts = Array.from(config.policies.values(), (rules) => rules.length);
+    const policies = [...config.policies.keys()];
+    policies.forEach((name, index) => this.policyIndex.set(name, index));
+    this.#policy = policies[0] as string;
+    this.callers = new Identities(this, "caller");
+    this.tools = new Identities(this, "tool");
     this.followZones();
   }
 
@@ -74,27 +93,70 @@ export class Engine {
    * caller's, such as getters, runs before anything is written, so that it may use the gate itself.
    */
   prepare(policy: string, call: Call): Terms | null {
-    const index = this.policyIndex.get(policy);
-    if (index === undefined) throw this.#unknownPolicy(policy);
-    if (typeof call !== "object" || call === null) {
-      throw new TypeError(`the call must be an object, not ${kindOf(call)}`);
-    }
+    const index = policy === this.#policy ? this.#policyIndex : this.find(policy);
+    if (typeof call !== "object" || call === null) throw notACall(call);
     const { caller, tool, cost, reserve, nowNs, unixNs } = call;
-    this.identities.write(caller, tool);
-    const words = this.words;
-    words[Word.Policy] = index;
-    putSmall(words, Word.Cost, 1);
-    putSmall(words, Word.Reserve, 0);
-    words[Word.Timing] = Timing.System;
-    // Most calls have none of these.
-    if (cost === undefined && reserve === undefined && nowNs === undefined && unixNs === undefined) {
+    this.words[Word.Policy] = index;
+    // Most calls have none of these, and follow one that had none.
+    if (
+      tool == null &&
+      cost === undefined &&
+      reserve === undefined &&
+      nowNs === undefined &&
+      unixNs === undefined
+    ) {
+      if (!this.#isUsual) this.writeUsual();
+      this.callers.write(caller);
       return null;
     }
-    if (cost !== undefined) put(words, Word.Cost, callInteger("cost", cost, "0 to 2^64-1 tokens"));
-    const reserves = callInteger("reserve", reserve ?? 0, "0 to 2^64-1 units");
-    put(words, Word.Reserve, reserves);
+    this.writeIdentities(caller, tool);
+    return this.writeTerms(cost, reserve, nowNs, unixNs);
+  }
+
+  /** Writes the identities of a call; none is absent. */
+  writeIdentities(caller: unknown, tool: unknown): void {
+    this.#isUsual = false;
+    this.tools.write(tool);
+    this.callers.write(caller);
+  }
+
+  /** Makes keys of those that were written as text. */
+  makeKeys(): void {
+    const { words } = this;
+    if (words[Word.CallerSize] === 0 && words[Word.ToolSize] === 0) return;
+    this.seat.texts();
+    const status = words[Word.Status] as Status;
+    if (status !== Status.Ok) this.fail(status);
+  }
+
+  private writeUsual(): void {
+    put(this.words, Word.Cost, USUAL.cost);
+    put(this.words, Word.Reserve, USUAL.reserve);
+    this.words[Word.Timing] = Timing.System;
+    this.tools.write(null);
+    this.#isUsual = true;
+  }
+
+  private writeTerms(
+    cost: Call["cost"],
+    reserve: Call["reserve"] | null,
+    nowNs: Call["nowNs"],
+    unixNs: Call["unixNs"],
+  ): Terms {
+    const tokens = callInteger("cost", cost === undefined ? USUAL.cost : cost, "0 to 2^64-1 tokens");
+    const units = callInteger("reserve", reserve ?? USUAL.reserve, "0 to 2^64-1 units");
+    put(this.words, Word.Cost, tokens);
+    put(this.words, Word.Reserve, units);
     this.writeClock(nowNs, unixNs);
-    return { reserve: reserves, nowNs, unixNs };
+    return { cost: tokens, reserve: units, nowNs, unixNs };
+  }
+
+  private find(policy: string): number {
+    const index = this.policyIndex.get(policy);
+    if (index === undefined) throw this.#unknownPolicy(policy);
+    this.#policy = policy;
+    this.#policyIndex = index;
+    return index;
   }
 
   /** Writes the time of a call: both clocks are the system's, or the caller's. */
@@ -106,6 +168,7 @@ export class Engine {
       const text = "either the system's clock is read, or the time is yours";
       throw new CallError(`unixNs goes with nowNs: ${text}`, "unixNs");
     }
+    this.#isUsual = false;
     put(words, Word.NowNs, callInteger("nowNs", nowNs, "0 to 2^61-1 ns"));
     if (unixNs === undefined || unixNs === null) {
       words[Word.Timing] = Timing.Now;
@@ -123,6 +186,17 @@ export class Engine {
     this.#setWindows(Number(this.#figure(Word.Start)));
     run();
     return this.words[Word.Status] as Status;
+  }
+
+  /** As `cross`; throws what a status other than Ok stands for. */
+  ask(run: () => void, policy?: string): void {
+    const status = this.cross(run);
+    if (status !== Status.Ok) this.fail(status, policy);
+  }
+
+  /** For a call that was not decided: where that was for want of today's windows, it is now. */
+  admitAgain(policy: string): void {
+    this.ask(this.seat.admit, policy);
   }
 
   /** Throws what a status other than Ok stands for. */
@@ -195,15 +269,10 @@ export class Engine {
     const text = `this gate has ${listed(this.policyIndex.keys())}`;
     return new CallError(`policy ${quoted(policy)} is unknown: ${text}`, "policy");
   }
+}
 
-  /** Writes a permit back to where the engine finds it. */
-  writePermit(words: readonly number[]): void {
-    const count = words.length - Size.DecisionWords;
-    for (let n = 0; n < count; n++) {
-      this.words[Word.Permit + n] = words[Size.DecisionWords + n] as number;
-    }
-    this.words.fill(0, Word.Permit + count, Word.Permit + Size.PermitWords);
-  }
+function notACall(call: unknown): TypeError {
+  return new TypeError(`the call must be an object, not ${kindOf(call)}`);
 }
 
 function closed(): CallError {

@@ -32,8 +32,6 @@ export const enum Word {
 export const enum InDecision {
   Reason = 1,
   By = 2,
-  /** How many words of the permit behind are of use. */
-  PermitWords = 3,
   RetryAfterNs = 4,
   Limit = 6,
   Remaining = 8,
@@ -91,21 +89,20 @@ export function put(words: Int32Array, at: number, value: number | bigint): void
   }
 }
 
-/** Writes a number of 0 to 2^31-1. */
-export function putSmall(words: Int32Array, at: number, value: number): void {
-  words[at + LOW] = value;
-  words[at + HIGH] = 0;
-}
-
-/** The number of two words, exactly. */
-export function bigintOf(words: ArrayLike<number>, at: number): bigint {
-  const low = (words[at + LOW] as number) >>> 0;
-  const high = (words[at + HIGH] as number) >>> 0;
+/** The number of two words as they lie in memory, exactly. */
+export function bigintOf(first: number, second: number): bigint {
+  const [low, high] = isLittleEndian ? [first >>> 0, second >>> 0] : [second >>> 0, first >>> 0];
   if (high < 0x20_0000) return BigInt(high * 0x1_0000_0000 + low);
   return (BigInt(high) << 32n) | BigInt(low);
 }
 
 /** The number of two words, where it is below 2^53; else something above that. */
-export function numberOf(words: ArrayLike<number>, at: number): number {
-  return ((words[at + HIGH] as number) >>> 0) * 0x1_0000_0000 + ((words[at + LOW] as number) >>> 0);
+export function numberOf(first: number, second: number): number {
+  const [low, high] = isLittleEndian ? [first, second] : [second, first];
+  return (high >>> 0) * 0x1_0000_0000 + (low >>> 0);
+}
+
+/** Copies words. */
+export function copy(from: Int32Array, fromAt: number, to: Int32Array, toAt: number, count: number): void {
+  for (let n = 0; n < count; n++) to[toAt + n] = from[fromAt + n] as number;
 }

@@ -25,77 +25,65 @@ export function isUint8Array(value: unknown): value is Uint8Array {
   return ArrayBuffer.isView(value) && readTag.call(value) === "Uint8Array";
 }
 
+/** The callers of a gate, or its tools: what makes and takes their keys. */
 export class Identities {
-  readonly #engine: Engine;
+  readonly words: Int32Array;
+  /** Where in the exchange one is: its key, its text and how long that is. */
+  readonly at: number;
+  readonly #sizeAt: number;
+  readonly #textAt: number;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(
+    readonly engine: Engine,
+    readonly domain: Domain,
+  ) {
+    this.words = engine.words;
+    const isCaller = domain === "caller";
+    this.at = isCaller ? Word.Caller : Word.Tool;
+    this.#sizeAt = isCaller ? Word.CallerSize : Word.ToolSize;
+    this.#textAt = isCaller ? Size.CallerText : Size.ToolText;
   }
 
-  /** Writes the identities of a call; none is absent, all zero. */
-  write(caller: unknown, tool: unknown): void {
-    const words = this.#engine.words;
-    // The tool comes first: making the key of a long identity writes to where the caller's is.
-    if (tool === undefined || tool === null) {
-      words[Word.ToolSize] = 0;
-      words[Word.Tool] = words[Word.Tool + 1] = words[Word.Tool + 2] = words[Word.Tool + 3] = 0;
+  /**
+   * Writes one to the exchange: as a key, all zero where there is none, or as text, of which the
+   * engine makes the key. A tool comes before the caller: for a long one, the caller's place is used.
+   */
+  write(identity: unknown): void {
+    this.words[this.#sizeAt] = 0;
+    if (identity instanceof Key) identity.write(this);
+    else this.writeOther(identity);
+  }
+
+  private writeOther(identity: unknown): void {
+    const { words, at } = this;
+    if (identity === undefined || identity === null) {
+      words[at] = words[at + 1] = words[at + 2] = words[at + 3] = 0;
+      return;
+    }
+    if (typeof identity === "string") {
+      const size = this.#writeAscii(identity);
+      words[this.#sizeAt] = size;
+      if (size > 0) return;
+    } else if (!isUint8Array(identity)) {
+      throw new TypeError(`${this.domain} must be a string, a Uint8Array or a Key, not ${kindOf(identity)}`);
+    }
+    const bytes = bytesOf(identity, this.domain);
+    const size = readLength.call(bytes);
+    if (size <= Size.TextBytes) {
+      this.engine.bytes.set(bytes, this.#textAt);
+      words[this.#sizeAt] = size;
     } else {
-      words[Word.ToolSize] = this.#write(tool, "tool", "tool", Word.Tool, Size.ToolText);
+      this.#hash(bytes);
+      words.copyWithin(at, Word.Caller, Word.Caller + 4);
     }
-    if (caller === undefined || caller === null) {
-      words[Word.CallerSize] = 0;
-      words[Word.Caller] = words[Word.Caller + 1] = words[Word.Caller + 2] = words[Word.Caller + 3] = 0;
-    } else {
-      words[Word.CallerSize] = this.#write(caller, "caller", "caller", Word.Caller, Size.CallerText);
-    }
-  }
-
-  /** Makes keys of those that were written as text. */
-  finish(): void {
-    const { words } = this.#engine;
-    if (words[Word.CallerSize] === 0 && words[Word.ToolSize] === 0) return;
-    this.#engine.seat.texts();
-    const status = words[Word.Status] as Status;
-    if (status !== Status.Ok) this.#engine.fail(status);
-  }
-
-  /** The key of an identity. */
-  key(identity: unknown, domain: Domain): Key {
-    if (typeof identity !== "string" && !isUint8Array(identity)) {
-      throw new TypeError(`identity must be a string or a Uint8Array, not ${kindOf(identity)}`);
-    }
-    this.#hash(bytesOf(identity, "identity"), domain);
-    return new Key(this.#engine, domain, this.#engine.words, Word.Caller);
-  }
-
-  /** Writes one identity; returns how many bytes of text it is, 0 where it is a key. */
-  #write(value: unknown, domain: Domain, name: string, at: number, textAt: number): number {
-    if (value instanceof Key) {
-      if (!value.serves(this.#engine, domain)) throw unfit(value, this.#engine, name, domain);
-      value.put(this.#engine.words, at);
-      return 0;
-    }
-    if (typeof value === "string") {
-      const size = this.#writeAscii(value, textAt);
-      if (size > 0) return size;
-    } else if (!isUint8Array(value)) {
-      throw new TypeError(`${name} must be a string, a Uint8Array or a Key, not ${kindOf(value)}`);
-    }
-    const bytes = bytesOf(value, name);
-    if (readLength.call(bytes) <= Size.TextBytes) {
-      this.#engine.bytes.set(bytes, textAt);
-      return readLength.call(bytes);
-    }
-    this.#hash(bytes, domain);
-    this.#engine.words.copyWithin(at, Word.Caller, Word.Caller + 4);
-    return 0;
   }
 
   /** Writes a short text of ASCII; returns its size, or 0 where it is none, or empty. */
-  #writeAscii(text: string, textAt: number): number {
+  #writeAscii(text: string): number {
     const size = text.length;
     if (size > Size.TextBytes) return 0;
-    const bytes = this.#engine.bytes;
+    const { bytes } = this.engine;
+    const textAt = this.#textAt;
     for (let n = 0; n < size; n++) {
       const code = text.charCodeAt(n);
       if (code > 127) return 0;
@@ -104,11 +92,21 @@ export class Identities {
     return size;
   }
 
-  #hash(bytes: Uint8Array, domain: Domain): void {
+  /** The key of an identity. */
+  key(identity: unknown): Key {
+    if (typeof identity !== "string" && !isUint8Array(identity)) {
+      throw new TypeError(`identity must be a string or a Uint8Array, not ${kindOf(identity)}`);
+    }
+    this.#hash(bytesOf(identity, "identity"));
+    return new Key(this, this.words, Word.Caller);
+  }
+
+  /** Makes the key of an identity of any length, in the caller's place. */
+  #hash(bytes: Uint8Array): void {
     // A copy, since its memory may be shared with another thread.
-    this.#engine.seat.key(new Uint8Array(bytes), DOMAINS.indexOf(domain) + 1);
-    const status = this.#engine.words[Word.Status] as Status;
-    if (status !== Status.Ok) this.#engine.fail(status);
+    this.engine.seat.key(new Uint8Array(bytes), DOMAINS.indexOf(this.domain) + 1);
+    const status = this.words[Word.Status] as Status;
+    if (status !== Status.Ok) this.engine.fail(status);
   }
 }
 
@@ -121,13 +119,4 @@ function bytesOf(value: string | Uint8Array, name: string): Uint8Array {
   if (readLength.call(bytes) > 0) return bytes;
   const text = "an empty identity would be one that all strangers share: it must have 1 or more bytes";
   throw new CallError(`${name}: ${text} (undefined: there is no caller, or no tool)`, name);
-}
-
-function unfit(key: Key, engine: Engine, name: string, domain: Domain): CallError {
-  if (!key.isOf(engine)) return new CallError(`${name}: the key is one of another gate`, name);
-  const text =
-    domain === "caller"
-      ? "the key is one of a tool, where a caller's is needed"
-      : "the key is one of a caller, where a tool's is needed";
-  return new CallError(`${name}: ${text}`, name);
 }

@@ -1,5 +1,6 @@
 /** Key: the digest of an identity, made once and used for many calls. */
-import type { Engine } from "./engine.js";
+import { CallError } from "./errors.js";
+import type { Identities } from "./identities.js";
 import type { Domain } from "./vocabulary.js";
 
 /**
@@ -9,17 +10,16 @@ import type { Domain } from "./vocabulary.js";
  * domain it was made for. It can't be sent to another thread: make it there.
  */
 export class Key {
-  readonly #engine: Engine;
-  readonly #domain: Domain;
+  /** The callers or the tools of its gate. */
+  readonly #of: Identities;
   readonly #a: number;
   readonly #b: number;
   readonly #c: number;
   readonly #d: number;
 
   /** @internal */
-  constructor(engine: Engine, domain: Domain, words: Int32Array, at: number) {
-    this.#engine = engine;
-    this.#domain = domain;
+  constructor(of: Identities, words: Int32Array, at: number) {
+    this.#of = of;
     this.#a = words[at] as number;
     this.#b = words[at + 1] as number;
     this.#c = words[at + 2] as number;
@@ -28,15 +28,14 @@ export class Key {
 
   /** What it stands for. */
   get domain(): Domain {
-    return this.#domain;
+    return this.#of.domain;
   }
 
   /** Whether it is the same key: of the same identity, domain and gate. */
   equals(other: unknown): boolean {
     return (
       other instanceof Key &&
-      this.#engine === other.#engine &&
-      this.#domain === other.#domain &&
+      this.#of === other.#of &&
       this.#a === other.#a &&
       this.#b === other.#b &&
       this.#c === other.#c &&
@@ -45,20 +44,12 @@ export class Key {
   }
 
   /**
-   * Whether it serves that gate in that domain.
+   * Writes it to the exchange as one of those. Throws CallError where it is none.
    * @internal
    */
-  serves(engine: Engine, domain: Domain): boolean {
-    return this.#engine === engine && this.#domain === domain;
-  }
-
-  /** @internal */
-  isOf(engine: Engine): boolean {
-    return this.#engine === engine;
-  }
-
-  /** @internal */
-  put(words: Int32Array, at: number): void {
+  write(to: Identities): void {
+    if (this.#of !== to) throw misfit(this.#of, to);
+    const { words, at } = to;
     words[at] = this.#a;
     words[at + 1] = this.#b;
     words[at + 2] = this.#c;
@@ -67,7 +58,7 @@ export class Key {
 
   /** Eight digits tell keys apart in a log, and tell nothing of the identity. */
   toString(): string {
-    return `<callgate.Key of a ${this.#domain}, ${(this.#a >>> 0).toString(16).padStart(8, "0")}>`;
+    return `<callgate.Key of a ${this.domain}, ${(this.#a >>> 0).toString(16).padStart(8, "0")}>`;
   }
 
   /** As `toString`. */
@@ -79,4 +70,14 @@ export class Key {
   [Symbol.for("nodejs.util.inspect.custom")](): string {
     return this.toString();
   }
+}
+
+function misfit(of: Identities, to: Identities): CallError {
+  const { domain } = to;
+  if (of.engine !== to.engine) return new CallError(`${domain}: the key is one of another gate`, domain);
+  const text =
+    domain === "caller"
+      ? "the key is one of a tool, where a caller's is needed"
+      : "the key is one of a caller, where a tool's is needed";
+  return new CallError(`${domain}: ${text}`, domain);
 }

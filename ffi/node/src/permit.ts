@@ -1,18 +1,17 @@
 /** Permit: what an admitted call holds until it is settled. */
 import type { Settlement } from "./call.js";
 import type { Decision } from "./decision.js";
-import type { Engine, Terms } from "./engine.js";
+import type { Engine } from "./engine.js";
 import { CallError } from "./errors.js";
 import { put, Status, Word } from "./exchange.js";
 import { callInteger } from "./integers.js";
+import { putPermit, type Ruling } from "./ruling.js";
 import { kindOf, listed } from "./text.js";
 import { type Integer, type Outcome, OUTCOMES, type Settled } from "./vocabulary.js";
 
 /** What is left of a permit when nobody refers to it any more. */
 interface Held {
-  readonly engine: Engine;
-  readonly words: readonly number[];
-  readonly terms: Terms | null;
+  readonly ruling: Ruling;
   used: Integer;
   isSettled: boolean;
 }
@@ -44,9 +43,9 @@ export class Permit {
   readonly #decision: Decision;
 
   /** @internal */
-  constructor(engine: Engine, decision: Decision, words: readonly number[], terms: Terms | null) {
+  constructor(decision: Decision, ruling: Ruling) {
     this.#decision = decision;
-    this.#held = { engine, words, terms, used: terms?.reserve ?? 0, isSettled: false };
+    this.#held = { ruling, used: ruling.terms?.reserve ?? 0, isSettled: false };
   }
 
   /** What was decided: admitted, and what is left. */
@@ -81,7 +80,8 @@ export class Permit {
     const held = this.#held;
     const { used = held.used, nowNs, unixNs } = checked(settlement);
     if (nowNs !== undefined || unixNs !== undefined) return settle(held, outcome, used, nowNs, unixNs);
-    return settle(held, outcome, used, held.terms?.nowNs, held.terms?.unixNs);
+    const { terms } = held.ruling;
+    return settle(held, outcome, used, terms?.nowNs, terms?.unixNs);
   }
 
   /** The call never ran: gives back what it was charged, as far as time has not done so. */
@@ -121,7 +121,7 @@ export class Permit {
       throw new TypeError(`permit must be a Permit (a refused call has none), not ${kindOf(permit)}`);
     }
     const held = permit.#held;
-    if (held.engine !== engine) throw new CallError("the permit is one of another gate", "permit");
+    if (held.ruling.engine !== engine) throw new CallError("the permit is one of another gate", "permit");
     const { used = 0, nowNs, unixNs } = settlement;
     return settle(held, outcome, used, nowNs, unixNs);
   }
@@ -143,8 +143,9 @@ function checked(settlement: Settlement): Settlement {
 }
 
 function end(held: Held, outcome: Outcome): void {
-  if (held.isSettled || held.engine.isClosed) return;
-  settle(held, outcome, held.used, held.terms?.nowNs, held.terms?.unixNs);
+  const { engine, terms } = held.ruling;
+  if (held.isSettled || engine.isClosed) return;
+  settle(held, outcome, held.used, terms?.nowNs, terms?.unixNs);
 }
 
 function settle(
@@ -154,14 +155,14 @@ function settle(
   nowNs: Integer | undefined,
   unixNs: Integer | undefined,
 ): Settled {
-  const { engine } = held;
+  const { engine } = held.ruling;
   const { words } = engine;
   const index = OUTCOMES.indexOf(outcome as Outcome);
   if (index < 0) throw badOutcome(outcome);
   const units = callInteger("used", used, "0 to 2^64-1 units");
   engine.writeClock(nowNs, unixNs);
   if (held.isSettled) return "already_settled";
-  engine.writePermit(held.words);
+  putPermit(held.ruling);
   words[Word.Outcome] = index + 1;
   put(words, Word.Used, units);
   engine.seat.settle();

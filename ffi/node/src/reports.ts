@@ -3,7 +3,7 @@ import type { Call, Clock } from "./call.js";
 import type { Rule } from "./config.js";
 import { countOf } from "./decision.js";
 import type { Engine } from "./engine.js";
-import { bigintOf, InDecision, Size, Status, Word } from "./exchange.js";
+import { bigintOf, InDecision, Size, Word } from "./exchange.js";
 import { ConcurrencyLimit } from "./limits.js";
 import { REASONS, type Reason } from "./vocabulary.js";
 
@@ -77,27 +77,22 @@ export interface Stats {
   readonly decisions: readonly DecisionCount[];
 }
 
-/** Asks the engine for a report. Throws CallError where there is none. */
-function ask(engine: Engine, run: () => void, policy?: string): void {
-  const status = engine.cross(run);
-  if (status !== Status.Ok) engine.fail(status, policy);
-}
-
 /** What each limit of a policy would say to a call. */
 export function peeked(engine: Engine, policy: string, call: Call): Report[] {
   engine.prepare(policy, call);
-  ask(engine, engine.seat.peek, policy);
+  engine.ask(engine.seat.peek, policy);
   const rules = engine.config.policies.get(policy) ?? [];
   return rules.slice(0, engine.words[Word.Count]).map(([limitName], n) => {
     const at = Word.Figures + n * Size.DecisionWords;
-    const words = Array.from(engine.words.subarray(at, at + Size.DecisionWords));
+    const two = (offset: number) => [engine.words[at + offset]!, engine.words[at + offset + 1]!] as const;
+    const limit = two(InDecision.Limit);
     return {
       limitName,
-      reason: REASONS[words[InDecision.Reason] as number] ?? null,
-      retryAfterNs: bigintOf(words, InDecision.RetryAfterNs),
-      limit: countOf(words, InDecision.Limit),
-      remaining: countOf(words, InDecision.Remaining),
-      resetAfterNs: bigintOf(words, InDecision.ResetAfterNs),
+      reason: REASONS[engine.words[at + InDecision.Reason]!] ?? null,
+      retryAfterNs: bigintOf(...two(InDecision.RetryAfterNs)),
+      limit: countOf(...limit, ...limit),
+      remaining: countOf(...limit, ...two(InDecision.Remaining)),
+      resetAfterNs: bigintOf(...two(InDecision.ResetAfterNs)),
     };
   });
 }
@@ -109,7 +104,7 @@ export function guardsOf(engine: Engine, limit: string, clock: Pick<Clock, "nowN
   const index = engine.config.indexOf("limit", limit, ConcurrencyLimit);
   engine.writeClock(clock.nowNs, undefined);
   engine.words[Word.Index] = index;
-  ask(engine, engine.seat.guards);
+  engine.ask(engine.seat.guards);
   const [inFlight, open, halfOpen, trips, lapsed] = engine.figures(5) as Five;
   return { inFlight, open, halfOpen, trips, lapsed };
 }
@@ -117,11 +112,11 @@ export function guardsOf(engine: Engine, limit: string, clock: Pick<Clock, "nowN
 /** What the table holds and what was decided. */
 export function statsOf(engine: Engine, clock: Clock): Stats {
   engine.writeClock(clock.nowNs, clock.unixNs);
-  ask(engine, engine.seat.stats);
+  engine.ask(engine.seat.stats);
   const [slots, live, atRest, claimed, empty] = engine.figures(5) as Five;
   const decisions = [...engine.config.policies].flatMap(([policy, rules], index) => {
     engine.words[Word.Index] = index;
-    ask(engine, engine.seat.decisions);
+    engine.ask(engine.seat.decisions);
     return countsOf(policy, rules, engine.figures(1 + 8 * REASONS.length));
   });
   return { slots, live, atRest, claimed, empty, decisions };
@@ -145,7 +140,7 @@ function countsOf(policy: string, rules: readonly Rule[], sums: number[]): Decis
 export function metricsOf(engine: Engine, clock: Clock): string {
   engine.writeClock(clock.nowNs, clock.unixNs);
   let text: string | undefined;
-  ask(engine, () => {
+  engine.ask(() => {
     text = engine.seat.metrics();
   });
   return text ?? "";
