@@ -219,6 +219,29 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_hangs_on_every_bit_of_either_key() {
+        let keys = [Secret::new([7; 16]).key(Domain::Caller, b"a"), tool(0)];
+        let flipped = |Key { lo, hi }, bit: u32| match bit.checked_sub(64) {
+            None => Key { lo: lo ^ 1 << bit, hi },
+            Some(bit) => Key { lo, hi: hi ^ 1 << bit },
+        };
+        for bit in 0..128 {
+            assert_ne!(pair(flipped(keys[0], bit), keys[1]), pair(keys[0], keys[1]), "{bit}");
+            assert_ne!(pair(keys[0], flipped(keys[1], bit)), pair(keys[0], keys[1]), "{bit}");
+        }
+    }
+
+    #[test]
+    fn a_place_hangs_on_every_bit_of_the_key() {
+        let groups = |key| EntryKey::new(5, Scope::Tool, key, u32::MAX).groups;
+        let key = tool(0);
+        for bit in (0..64).map(|n| 1 << n) {
+            assert_ne!(groups(Key { lo: key.lo ^ bit, ..key }), groups(key), "{bit}");
+            assert_ne!(groups(Key { hi: key.hi ^ bit, ..key }), groups(key), "{bit}");
+        }
+    }
+
+    #[test]
     fn who_shares_a_group_under_one_limit_shares_none_under_another() {
         // Of 4096 keys, 131,000 pairs share one of 64 groups, and by chance 2,000 of those another.
         const GROUPS: u32 = 64;
