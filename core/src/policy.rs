@@ -151,8 +151,9 @@ mod tests {
         let rules: [Rule; MAX_RULES] =
             array::from_fn(|n| Rule { limit: 63 - 9 * n as u8, scope: SCOPES[n % 4] });
         for count in 1..=MAX_RULES {
-            let read = stored(&rules[..count]).rules();
-            assert!(read.eq((0..count as u8).zip(rules)), "{count} rules");
+            let policy = stored(&rules[..count]);
+            assert!(policy.rules().eq((0..count as u8).zip(rules)), "{count} rules");
+            assert_eq!(policy.first(), (rules[0], count > 1));
         }
     }
 
