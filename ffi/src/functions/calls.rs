@@ -27,7 +27,7 @@ pub unsafe extern "C" fn callgate_admit(
     // SAFETY: by the contract.
     status(unsafe { gate_of(gate) }.and_then(|handle| {
         let time = || handle.system_time().map_err(Into::into);
-        let clock = |time| handle.system_time().unwrap_or(time);
+        let clock = |time| since(handle, time)();
         // SAFETY: by the contract.
         unsafe { admit(handle, call, time, clock, permit, decision) }
     }))
