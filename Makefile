@@ -97,8 +97,8 @@ test-go: target/go/library ## The Go module: formats, lints, tests with the race
 	cd ffi/go && $(GO) test -race ./...
 	$(call say,Go module with every pointer that passes to C checked)
 	cd ffi/go && GOEXPERIMENT=cgocheck2 $(GO) test .
-	$(call say,Go module with calls into C as the runtime makes them)
-	cd ffi/go && $(GO) test -tags callgate_direct .
+	$(call say,Go module with every call into C by cgo)
+	cd ffi/go && $(GO) vet -tags callgate_cgo . && $(GO) test -tags callgate_cgo .
 
 test-e2e: $(VENV)/installed e2e-servers ## Real servers of five SDKs, driven over HTTP
 	$(call say,end to end)

@@ -91,36 +91,37 @@ func (g *Gate) TryAdmit(d *Decision, policy string, call *Call) error {
 	if d == nil || call == nil {
 		return missingArgument(d == nil)
 	}
-	var c engineCall
-	if err := g.prepare(&c, policy, call); err != nil {
+	var a engineAdmission
+	if err := g.prepare(&a.call, policy, call); err != nil {
 		return err
 	}
-	var found engineDecision
-	status := g.admit(&c, call, &d.permit, &found)
+	status := g.admit(&a, call, &d.permit)
 	runtime.KeepAlive(g)
 	if status != C.CALLGATE_OK {
 		return g.undecided(status, policy)
 	}
-	d.take(g, &found)
+	d.take(g, &a.decision)
 	d.used, d.at = call.Reserve, call.At
 	return nil
 }
 
 // admit is the one crossing.
-func (g *Gate) admit(c *engineCall, call *Call, permit *enginePermit, found *engineDecision) engineStatus {
+func (g *Gate) admit(a *engineAdmission, call *Call, permit *enginePermit) engineStatus {
+	if direct.IsBuilt && len(call.Caller)+len(call.Tool) <= hashedDirectly {
+		a.gate, a.permit = &g.handle, permit
+		a.caller, a.caller_size = bytesOf(call.Caller)
+		a.tool, a.tool_size = bytesOf(call.Tool)
+		call.At.put(&a.at)
+		return engineStatus(direct.Call(admitDirect, unsafe.Pointer(a)))
+	}
 	caller, callerSize := bytesOf(call.Caller)
 	tool, toolSize := bytesOf(call.Tool)
-	if direct.IsBuilt {
-		// Field by field: a composite literal is built elsewhere and then copied, by loads that wait for it.
-		var a C.crossing_admission
-		a.gate, a.call, a.permit, a.decision = &g.handle, c, permit, found
-		a.caller, a.caller_size, a.tool, a.tool_size = caller, callerSize, tool, toolSize
-		call.At.put(&a.at)
-		return engineStatus(direct.Call(admitDirect, unsafe.Pointer(&a)))
-	}
 	at := call.At.engine()
-	return C.crossing_admit(&g.handle, c, caller, callerSize, tool, toolSize, &at, permit, found)
+	return C.crossing_admit(&g.handle, &a.call, caller, callerSize, tool, toolSize, &at, permit, &a.decision)
 }
+
+// hashedDirectly: with so many bytes of identities a direct call is still over in microseconds.
+const hashedDirectly = 1024
 
 // prepare makes a call as the engine takes it, but for its identities and its time, and sees to the
 // windows of that time.
@@ -150,17 +151,11 @@ func (g *Gate) prepare(c *engineCall, policy string, call *Call) error {
 
 // takeKeys takes the keys that were made beforehand.
 func (g *Gate) takeKeys(c *engineCall, caller string, callerKey *Key, tool string, toolKey *Key) error {
-	if callerKey.of != 0 {
-		if err := callerKey.check(g, false, caller); err != nil {
-			return err
-		}
-		c.caller = C.callgate_key{lo: C.uint64_t(callerKey.lo), hi: C.uint64_t(callerKey.hi)}
+	if !callerKey.put(&c.caller, g.keysOf(false), caller) {
+		return callerKey.misplaced(g, "caller", "tool", caller)
 	}
-	if toolKey.of != 0 {
-		if err := toolKey.check(g, true, tool); err != nil {
-			return err
-		}
-		c.tool = C.callgate_key{lo: C.uint64_t(toolKey.lo), hi: C.uint64_t(toolKey.hi)}
+	if !toolKey.put(&c.tool, g.keysOf(true), tool) {
+		return toolKey.misplaced(g, "tool", "caller", tool)
 	}
 	return nil
 }
@@ -169,16 +164,22 @@ func (g *Gate) takeKeys(c *engineCall, caller string, callerKey *Key, tool strin
 const policiesScanned = 8
 
 func (g *Gate) indexOfPolicy(name string) (uint32, bool) {
-	if len(g.policyNames) <= policiesScanned {
-		for n, known := range g.policyNames {
-			if known == name {
-				return uint32(n), true
-			}
-		}
-		return 0, false
+	if len(g.policyNames) > policiesScanned {
+		index, ok := g.policyIndex[name]
+		return index, ok
 	}
-	index, ok := g.policyIndex[name]
-	return index, ok
+	// Mostly the name is the very string that the gate was made with.
+	for n := range g.policyNames {
+		if isVery(g.policyNames[n], name) {
+			return uint32(n), true
+		}
+	}
+	n := indexOf(g.policyNames, name)
+	return uint32(n), n >= 0
+}
+
+func isVery(a, b string) bool {
+	return len(a) == len(b) && unsafe.StringData(a) == unsafe.StringData(b)
 }
 
 func (g *Gate) undecided(status engineStatus, policy string) error {

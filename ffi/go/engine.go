@@ -22,15 +22,17 @@ import (
 // What the engine's structs are in Go. None of them holds a Go pointer, so that cgo has nothing to
 // check.
 type (
-	engineGate     = C.callgate_gate
-	engineLimit    = C.callgate_limit
-	enginePolicy   = C.callgate_policy
-	engineCall     = C.callgate_call
-	enginePermit   = C.callgate_permit
-	engineDecision = C.callgate_decision
-	engineTime     = C.crossing_time
-	engineNames    = C.crossing_names
-	engineStatus   = C.callgate_status
+	engineGate      = C.callgate_gate
+	engineLimit     = C.callgate_limit
+	enginePolicy    = C.callgate_policy
+	engineCall      = C.callgate_call
+	enginePermit    = C.callgate_permit
+	engineDecision  = C.callgate_decision
+	engineKey       = C.callgate_key
+	engineTime      = C.crossing_time
+	engineAdmission = C.crossing_admission
+	engineNames     = C.crossing_names
+	engineStatus    = C.callgate_status
 )
 
 const (

@@ -46,16 +46,18 @@ func (g *Gate) key(identity, field string, domain uint32) (Key, error) {
 	return Key{lo: uint64(made.lo), hi: uint64(made.hi), of: g.keysOf(domain == C.CALLGATE_DOMAIN_TOOL)}, nil
 }
 
-// check says what is wrong with a key where one of a caller, or of a tool, is wanted.
-// The identity must not be given beside it.
-func (k *Key) check(g *Gate, isTool bool, identity string) error {
-	if k.of == g.keysOf(isTool) && identity == "" {
-		return nil
+// put writes the key, where there is one. False where it is not one of those wanted, or where the
+// identity is given beside it.
+func (k *Key) put(to *engineKey, wanted uint64, identity string) bool {
+	if k.of == 0 {
+		return true
 	}
-	field, other := "caller", "tool"
-	if isTool {
-		field, other = other, field
-	}
+	to.lo, to.hi = C.uint64_t(k.lo), C.uint64_t(k.hi)
+	return k.of == wanted && identity == ""
+}
+
+// misplaced says what is wrong with a key that could not be put where a field's is wanted.
+func (k *Key) misplaced(g *Gate, field, other, identity string) error {
 	switch {
 	case identity != "":
 		return &CallError{Field: field, Message: "the " + field + " is there twice: as a key and as an identity"}

@@ -1,4 +1,4 @@
-//go:build !linux || !amd64 || !cgo || !go1.26 || go1.27 || !callgate_direct
+//go:build !linux || !amd64 || !cgo || !go1.26 || go1.27 || callgate_cgo
 
 package direct
 
