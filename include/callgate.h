@@ -551,8 +551,10 @@ callgate_status callgate_peek_at(const struct callgate_gate *gate,
 // settles the empty permit of a refused call. `CALLGATE_LAPSED` says that the call's place had been
 // taken for lost: see `lease_ns`.
 //
-// Errors: `CALLGATE_UNKNOWN_PERMIT`, `CALLGATE_UNKNOWN_OUTCOME`, `CALLGATE_CLOCK_FAILED`; the
-// permit is then as before.
+// Where the system's clock can't be read, the time at which the call was charged stands for the
+// present.
+//
+// Errors: `CALLGATE_UNKNOWN_PERMIT`, `CALLGATE_UNKNOWN_OUTCOME`; the permit is then as before.
 callgate_status callgate_settle(const struct callgate_gate *gate,
                                 struct callgate_permit *permit,
                                 uint32_t outcome,

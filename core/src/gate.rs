@@ -400,6 +400,23 @@ impl<'m> Gate<'m> {
         }
     }
 
+    /// As [`settle_by`](Self::settle_by), by the system's clock, which is read only where a state
+    /// changes. Where it can't be read, the time at which the call was charged stands for the present.
+    ///
+    /// # Errors
+    /// Where the permit is none of this gate's.
+    #[cfg(all(feature = "clock", unix))]
+    #[inline]
+    pub fn settle_now(
+        &self,
+        permit: &Permit,
+        outcome: Outcome,
+        used: u64,
+    ) -> Result<Settled, CallError> {
+        let clock = || crate::clock::monotonic_time().unwrap_or_else(|_| Time::at(permit.stamp_ns));
+        self.settle_by(permit, outcome, used, clock)
+    }
+
     /// What was decided under the policy of this index since the gate was made, if there is one.
     pub fn decisions(&self, policy: u32) -> Option<Decisions> {
         self.policies.get(policy as usize).map(|_| self.tallies.sum(policy))

@@ -146,6 +146,22 @@ fn the_wall_clock_is_read_where_there_is_a_quota_or_has_come_to_be_one() {
     assert!(reads(&gate));
 }
 
+#[cfg(feature = "clock")]
+#[test]
+fn a_call_that_is_settled_now_is_settled_by_the_systems_clock() {
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[TEN], &[CALLER])).unwrap();
+    let past = gate.system_time().unwrap().now_ns - 2 * MS;
+    let permit = gate.admit(&call(&gate, 10), Time::at(past)).unwrap().permit.unwrap();
+    assert_eq!(gate.settle_now(&permit, Outcome::Cancelled, 0), Ok(Settled::Now));
+    assert_eq!(gate.settle_now(&permit, Outcome::Cancelled, 0), Ok(Settled::Already));
+    // Of its ten tokens time had given back two or more, which are not given back twice.
+    let by_then = gate.peek(&call(&gate, 0), Time::at(past)).unwrap();
+    assert!(by_then[0].remaining <= 8, "{by_then:?}");
+    let none = Permit::EMPTY;
+    assert_eq!(gate.settle_now(&none, Outcome::Success, 0), Ok(Settled::Already));
+}
+
 #[test]
 fn a_clock_that_is_out_of_range_counts_as_the_last_instant_in_it() {
     let last = TIME_LIMIT_NS - 1;

@@ -1,7 +1,7 @@
 //! Calls: deciding, looking, settling.
 use core::mem::size_of;
 
-use callgate_core::{Call, Decision, Gate, Key, Outcome, Permit, Settled, Time};
+use callgate_core::{Call, CallError, Decision, Gate, Key, Outcome, Permit, Settled, Time};
 
 use super::{now, since, status, time};
 use crate::pointers::{Out, gate_of, get, get_many};
@@ -138,8 +138,10 @@ pub unsafe extern "C" fn callgate_peek_at(
 /// settles the empty permit of a refused call. `CALLGATE_LAPSED` says that the call's place had been
 /// taken for lost: see `lease_ns`.
 ///
-/// Errors: `CALLGATE_UNKNOWN_PERMIT`, `CALLGATE_UNKNOWN_OUTCOME`, `CALLGATE_CLOCK_FAILED`; the
-/// permit is then as before.
+/// Where the system's clock can't be read, the time at which the call was charged stands for the
+/// present.
+///
+/// Errors: `CALLGATE_UNKNOWN_PERMIT`, `CALLGATE_UNKNOWN_OUTCOME`; the permit is then as before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn callgate_settle(
     gate: *const callgate_gate,
@@ -148,12 +150,11 @@ pub unsafe extern "C" fn callgate_settle(
     used: u64,
 ) -> callgate_status {
     // SAFETY: by the contract.
-    let result = unsafe { gate_of(gate) }.and_then(|handle| {
-        // Read once to know that it can be, and then when it matters.
-        let time = handle.system_time()?;
-        // SAFETY: by the contract.
-        unsafe { settle(gate, permit, outcome, used, since(handle, time)) }
-    });
+    let result = unsafe {
+        settle(gate, permit, outcome, |gate, permit, outcome| {
+            gate.settle_now(permit, outcome, used)
+        })
+    };
     result.unwrap_or_else(|status| status)
 }
 
@@ -171,7 +172,11 @@ pub unsafe extern "C" fn callgate_settle_at(
 ) -> callgate_status {
     let result = time(now_ns, unix_ns).and_then(|time| {
         // SAFETY: by the contract.
-        unsafe { settle(gate, permit, outcome, used, || time) }
+        unsafe {
+            settle(gate, permit, outcome, |gate, permit, outcome| {
+                gate.settle(permit, outcome, used, time)
+            })
+        }
     });
     result.unwrap_or_else(|status| status)
 }
@@ -280,8 +285,7 @@ unsafe fn settle(
     gate: *const callgate_gate,
     permit: *mut callgate_permit,
     outcome: u32,
-    used: u64,
-    clock: impl Fn() -> Time,
+    by: impl FnOnce(&Gate<'_>, &Permit, Outcome) -> core::result::Result<Settled, CallError>,
 ) -> Result<callgate_status> {
     // SAFETY: by the contract.
     let gate = unsafe { gate_of(gate) }?;
@@ -294,7 +298,7 @@ unsafe fn settle(
         CALLGATE_OUTCOME_CANCELLED => Outcome::Cancelled,
         _ => return Err(CALLGATE_UNKNOWN_OUTCOME),
     };
-    Ok(match gate.settle_by(permit, outcome, used, clock)? {
+    Ok(match by(gate, permit, outcome)? {
         Settled::Now => CALLGATE_OK,
         Settled::Already => CALLGATE_ALREADY_SETTLED,
         Settled::Lapsed => CALLGATE_LAPSED,
