@@ -142,12 +142,16 @@ impl<'m> Gate<'m> {
         if !decision.admitted() {
             return Ok(decision);
         }
-        self.tallies.admitted(call.policy);
         let permit = |marks| Permit::new(self.fingerprint, revision, call, time.now_ns, marks);
         // Apart, so that a permit without marks, as most are, is written but once.
-        match holds.marks() {
-            None => keep(permit(Marks::NONE)),
-            Some(marks) => keep(permit(marks)),
+        if holds.is_empty() {
+            self.tallies.admitted(call.policy);
+            keep(permit(Marks::NONE));
+        } else {
+            let mut marks = Marks::NONE;
+            holds.mark(&mut marks);
+            self.tallies.admitted(call.policy);
+            keep(permit(marks));
         }
         Ok(decision)
     }

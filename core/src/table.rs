@@ -112,7 +112,22 @@ impl Table<'_> {
 
     /// Runs `step` on the payload of `key`'s entry at that time, or on a fresh payload where it has
     /// none, and makes the entry where that is called for.
+    #[inline]
     pub(crate) fn charge<T>(
+        &self,
+        key: &EntryKey,
+        time: Time,
+        mut step: impl FnMut(u128, Time) -> Step<T>,
+    ) -> Charge<T> {
+        match self.attempt(key, |payload| step(payload, time)) {
+            Some(done) => Charge::Done(done),
+            None => self.charge_surely(key, time, step),
+        }
+    }
+
+    /// As [`charge`](Self::charge), after an attempt that failed.
+    #[inline(never)]
+    pub(crate) fn charge_surely<T>(
         &self,
         key: &EntryKey,
         time: Time,
@@ -144,11 +159,18 @@ impl Table<'_> {
 
     /// Runs `step` on the payload of `key`'s live entry. An entry that is missing or only joining
     /// has nothing to give back: then nothing is done.
+    #[inline]
     pub(crate) fn amend<T>(
         &self,
         key: &EntryKey,
         mut step: impl FnMut(u128) -> Step<T>,
     ) -> Option<T> {
+        self.attempt(key, &mut step).or_else(|| self.amend_surely(key, step))
+    }
+
+    /// As [`amend`](Self::amend), after an attempt that failed.
+    #[inline(never)]
+    fn amend_surely<T>(&self, key: &EntryKey, mut step: impl FnMut(u128) -> Step<T>) -> Option<T> {
         for _ in 0..PASSES_MAX {
             match self.find(key) {
                 Some((index, word)) if word.phase() == Phase::Live => {
@@ -225,6 +247,17 @@ impl Table<'_> {
         let word = Word(glimpse(&slot.state));
         (word.phase() == Phase::Live && glimpse(&slot.keyword) == word.keyword(key.tag))
             .then_some(Glimpse { index, word })
+    }
+
+    /// Runs `step` on the payload of `key`'s live entry, if it seems to have one, and it was so.
+    #[inline]
+    fn attempt<T>(&self, key: &EntryKey, step: impl FnOnce(u128) -> Step<T>) -> Option<T> {
+        let seen = self.glimpse(key)?;
+        let (done, was_so) = match step(seen.payload()) {
+            Step::Write(payload, done) => (done, self.replace(&seen, payload)),
+            Step::Keep(done) => (done, self.is_still(&seen)),
+        };
+        was_so.then_some(done)
     }
 
     /// Gives a live entry another payload, if it is as it seemed.

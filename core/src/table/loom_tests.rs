@@ -162,33 +162,25 @@ impl Table<'static> {
         }
     }
 
+    // What follows charges and amends without an attempt before, which would multiply what there is to
+    // run; `draw_in_line` alone begins with one.
+
     /// Takes a token, as `Gate::draw` does.
     fn draw(&self, key: &EntryKey, now_ns: u64) -> Drawn {
         let rate = self.rate((key.tag >> STORED_BITS) as u8);
         let charge =
-            self.charge(key, Time::at(now_ns), |tat, at| match rate.charge(tat, at.now_ns, 1).0 {
-                rate::Charge::Admitted(next) => Step::Write(next, Drawn::At(at.now_ns)),
-                _ => Step::Keep(Drawn::Refused),
-            });
+            self.charge_surely(key, Time::at(now_ns), |tat, at| take(&rate, tat, at.now_ns));
         match charge {
             Charge::Done(drawn) => drawn,
             Charge::Full { .. } => Drawn::Full,
         }
     }
 
-    /// As [`draw`](Self::draw), but first in line, as `Gate::charge_in_line` does.
+    /// As [`draw`](Self::draw), but first in line, as `Gate::charge_in_line` and `Table::charge` do.
     fn draw_in_line(&self, key: &EntryKey, now_ns: u64) -> Drawn {
         let rate = self.rate((key.tag >> STORED_BITS) as u8);
-        if let Some(seen) = self.glimpse(key) {
-            let (drawn, is_so) = match rate.charge(seen.payload(), now_ns, 1).0 {
-                rate::Charge::Admitted(next) => (Drawn::At(now_ns), self.replace(&seen, next)),
-                _ => (Drawn::Refused, self.is_still(&seen)),
-            };
-            if is_so {
-                return drawn;
-            }
-        }
-        self.draw(key, now_ns)
+        let attempt = self.attempt(key, |tat| take(&rate, tat, now_ns));
+        attempt.unwrap_or_else(|| self.draw(key, now_ns))
     }
 
     /// Gives a token back that was taken at `stamp_ns`, as `Gate::refund` does. Whether there was an
@@ -196,18 +188,19 @@ impl Table<'static> {
     fn refund(&self, key: &EntryKey, stamp_ns: u64, now_ns: u64) -> bool {
         let rate = self.rate((key.tag >> STORED_BITS) as u8);
         let refunded =
-            self.amend(key, |tat| Step::Write(rate.refund(tat, now_ns, 1, stamp_ns), ()));
+            self.amend_surely(key, |tat| Step::Write(rate.refund(tat, now_ns, 1, stamp_ns), ()));
         refunded.is_some()
     }
 
     /// Takes the place, as `Gate::enter` does.
     fn enter(&self, key: &EntryKey, now_ns: u64) -> Option<Place> {
         let guard = self.guard();
-        let charge =
-            self.charge(key, Time::at(now_ns), |payload, at| match guard.ask(payload, at.now_ns) {
+        let charge = self.charge_surely(key, Time::at(now_ns), |payload, at| {
+            match guard.ask(payload, at.now_ns) {
                 (Some(next), asked) => Step::Write(next, asked.answer),
                 (None, asked) => Step::Keep(asked.answer),
-            });
+            }
+        });
         match charge {
             Charge::Done(Answer::Admitted(place)) => Some(place),
             _ => None,
@@ -217,7 +210,7 @@ impl Table<'static> {
     /// Gives the place back, as `Gate::leave` does. Whether it had not lapsed.
     fn leave(&self, key: &EntryKey, place: Place, now_ns: u64) -> bool {
         let guard = self.guard();
-        let left = self.amend(key, |payload| {
+        let left = self.amend_surely(key, |payload| {
             match guard.settle(payload, place, Outcome::Success, now_ns) {
                 Some(returned) => Step::Write(returned.payload, true),
                 None => Step::Keep(false),
@@ -233,6 +226,13 @@ enum Drawn {
     At(u64),
     Refused,
     Full,
+}
+
+fn take(rate: &Rate, tat: u128, now_ns: u64) -> Step<Drawn> {
+    match rate.charge(tat, now_ns, 1).0 {
+        rate::Charge::Admitted(next) => Step::Write(next, Drawn::At(now_ns)),
+        _ => Step::Keep(Drawn::Refused),
+    }
 }
 
 fn admitted(all: &[Drawn]) -> usize {
