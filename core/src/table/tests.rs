@@ -342,6 +342,38 @@ fn an_entry_that_was_seen_is_replaced_unless_it_has_changed_since() {
 }
 
 #[test]
+fn an_attempt_and_what_follows_where_it_fails_do_the_same_to_a_live_entry() {
+    let table = table();
+    let index = key(1).groups[1] + key(1).places[1];
+    let word = Word::new(Phase::Live, 1, 5);
+    table.set(index, word, word.keyword(key(1).tag));
+    let one_more = |payload| Step::Write(payload + 1, payload);
+    assert_eq!(table.attempt(&key(1), one_more), Some(5));
+    assert_eq!(
+        *at(&table.charge_surely(&key(1), Time::at(NOW), |payload, _| one_more(payload))),
+        6
+    );
+    assert_eq!(table.amend_surely(&key(1), one_more), Some(7));
+    assert_eq!(table.state(index), Word::new(Phase::Live, 1, 8));
+    assert_eq!(table.attempt(&key(1), Step::Keep), Some(8));
+    assert_eq!(
+        *at(&table.charge_surely(&key(1), Time::at(NOW), |payload, _| Step::Keep(payload))),
+        8
+    );
+    assert_eq!(table.amend_surely(&key(1), Step::Keep), Some(8));
+    assert_eq!(table.state(index), Word::new(Phase::Live, 1, 8));
+    // Where there is none, only a charge makes one.
+    assert_eq!(table.attempt(&key(2), one_more), None);
+    assert_eq!(table.amend_surely(&key(2), one_more), None);
+    // One that is joining has nothing to be amended.
+    let join = Word::new(Phase::Join, 1, 5);
+    table.set(index, join, join.keyword(key(1).tag));
+    assert_eq!(table.attempt(&key(1), one_more), None);
+    assert_eq!(table.amend_surely(&key(1), one_more), None);
+    assert_eq!(table.state(index), join);
+}
+
+#[test]
 fn every_slot_is_counted_as_what_it_holds() {
     let table = table();
     assert_eq!(table.census(Time::at(NOW)), Stats { slots: 16, empty: 16, ..Stats::default() });
