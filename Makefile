@@ -169,7 +169,7 @@ verify-peers: target/go/library ## The same traffic through governor, golang.org
 	$(call say,beside golang.org/x/time/rate)
 	cd verify/peers && $(GO) test ./...
 
-verify-sanitizers: ## Thread, address and undefined-behaviour sanitizers; valgrind
+verify-sanitizers: $(VENV)/installed target/node/built ## Thread, address and undefined-behaviour sanitizers; valgrind
 	$(call say,sanitizers)
 	verify/sanitizers/run.sh
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The C library under sanitizers:
+# The C library, and what is built on it, under sanitizers:
 #
 #   run.sh thread      many threads call every function, watched by ThreadSanitizer
 #   run.sh address     the same by AddressSanitizer and UndefinedBehaviorSanitizer, on a library with
 #                      overflow checks; also while the gate's memory is overwritten
 #   run.sh memcheck    the C conformance suite and the crowd by valgrind, on the library as released
+#   run.sh extensions  the tests of the Python and Node packages, whose C is watched as in `address`
 #
 # Without arguments, all of it. Each part first shows that it would notice: faults that are compiled in
 # must be reported. ROUNDS=n sets how long the crowd works.
@@ -13,6 +14,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 # shellcheck source=library.sh
 . "$here/library.sh"
+# shellcheck source=extensions.sh
+. "$here/extensions.sh"
 
 # Far above what any of it takes: only there so that a hang is a failure.
 : "${ROUNDS:=300000}" "${THREADS:=4}" "${PATIENCE_S:=1200}"
@@ -112,12 +115,13 @@ needs nm binutils
 needs rustc 'rustc, by rustup'
 mkdir -p "$built"
 every_function_is_driven
-[ $# -gt 0 ] || set -- thread address memcheck
+[ $# -gt 0 ] || set -- thread address memcheck extensions
 for part in "$@"; do
     case $part in
         thread) watch_threads ;;
         address) watch_addresses ;;
         memcheck) watch_conformance ;;
-        *) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+        extensions) watch_extensions ;;
+        *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     esac
 done

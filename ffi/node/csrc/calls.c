@@ -52,16 +52,18 @@ napi_value seat_admit_many(napi_env env, napi_callback_info info) {
         word_read(env, arguments[1], &count) < 0) {
         return misused(env, "admitMany: bad arguments");
     }
+    if (count > size / (sizeof(callgate_call) + sizeof(callgate_decision) + sizeof(callgate_permit))) {
+        return misused(env, "admitMany: the buffer is too small");
+    }
+    Exchange *x = seat->exchange;
+    x->status = CALLGATE_OK;
+    if (count == 0) return NULL; /* an empty buffer may have no address to reckon from */
     callgate_call *calls = memory;
     callgate_decision *decisions = (callgate_decision *)(calls + count);
     callgate_permit *permits = (callgate_permit *)(decisions + count);
-    if (count > size / (sizeof *calls + sizeof *decisions + sizeof *permits)) {
-        return misused(env, "admitMany: the buffer is too small");
-    }
     for (uint32_t n = 0; n < count; n++) calls[n].struct_size = sizeof *calls;
     memset(permits, 0, count * sizeof *permits);
     const callgate_gate *gate = &seat->core->gate;
-    Exchange *x = seat->exchange;
     x->status = x->timing & TIMING_NOW
                     ? callgate_admit_many_at(gate, calls, count, x->now_ns, x->unix_ns, permits,
                                              decisions)
