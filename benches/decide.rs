@@ -7,10 +7,11 @@ use std::hint::black_box;
 use std::num::NonZeroU32;
 
 use callgate_core::{
-    Call, Config, Domain, Gate, Key, Limit, OwnedGate, RateLimit, Rule, Scope, Time, system_time,
+    Call, CallError, ConcurrencyLimit, Config, Domain, Gate, Key, Limit, Outcome, OwnedGate,
+    Permit, Quota, RateLimit, Rule, Scope, Time, Windows, system_time,
 };
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use governor::{DefaultKeyedRateLimiter, RateLimiter};
 
 const SECOND: u64 = 1_000_000_000;
 const CALLERS: [usize; 3] = [1, 10_000, 1_000_000];
@@ -39,11 +40,11 @@ impl Verdict {
         }
     }
 
-    fn quota(self) -> Quota {
+    fn quota(self) -> governor::Quota {
         let count = |n| NonZeroU32::new(n).unwrap();
         match self {
-            Self::Admit => Quota::per_second(count(1_000_000_000)),
-            Self::Refuse => Quota::per_hour(count(1)),
+            Self::Admit => governor::Quota::per_second(count(1_000_000_000)),
+            Self::Refuse => governor::Quota::per_hour(count(1)),
         }
     }
 }
@@ -62,12 +63,17 @@ impl Draw {
 
 fn gate(callers: usize, limits: &[RateLimit]) -> OwnedGate {
     let limits: Vec<_> = limits.iter().copied().map(Limit::Rate).collect();
+    gate_of(callers, &limits, &[Scope::Caller; 3])
+}
+
+/// A gate of one policy, with each of the limits in its scope.
+fn gate_of(callers: usize, limits: &[Limit], scopes: &[Scope]) -> OwnedGate {
     let rules: Vec<_> =
-        (0..limits.len()).map(|n| Rule { limit: n as u8, scope: Scope::Caller }).collect();
+        (0..limits.len()).map(|n| Rule { limit: n as u8, scope: scopes[n] }).collect();
     let config = Config {
         capacity: callers as u32,
         secret: *b"sixteen random b",
-        limits: &limits,
+        limits,
         policies: &[&rules],
     };
     OwnedGate::new(&config).unwrap()
@@ -154,5 +160,48 @@ fn limits(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, decide, floor, limits);
+/// What most servers have: a rate and a quota for each caller, and places that all share. The call is
+/// admitted and settled.
+fn kinds(c: &mut Criterion) {
+    let limits = [
+        Limit::Rate(Verdict::Admit.limit()),
+        Limit::Quota(Quota {
+            limit: 1 << 47,
+            windows: Windows::Every { period_s: 86_400, anchor_unix_s: 0 },
+            must_seed: false,
+        }),
+        Limit::Concurrency(ConcurrencyLimit {
+            max_in_flight: 100,
+            lease_ns: 3600 * SECOND,
+            reject_trip: 0,
+            failure_trip: 0,
+            cooldown_ns: 0,
+            half_open_probes: 0,
+        }),
+    ];
+    let mut group = c.benchmark_group("a rate, a quota and places, admitted and settled");
+    for callers in CALLERS {
+        let owned = gate_of(callers, &limits, &[Scope::Caller, Scope::Caller, Scope::Shared]);
+        let gate = owned.gate();
+        let keys = keys(&owned, callers);
+        let (mut now_ns, mut draw) = (0, Draw(1));
+        group.bench_function(BenchmarkId::from_parameter(callers), |b| {
+            b.iter(|| {
+                now_ns += 20;
+                let time = Time { now_ns, unix_ns: now_ns };
+                let caller = black_box(keys[draw.below(callers)]);
+                let call = Call { caller, reserve: 1, ..Call::default() };
+                // Of `admit` there must be one call only, or the compiler takes it out of line above.
+                let mut permit = Permit::EMPTY;
+                let decided =
+                    gate.admit_to(&call, || Ok::<_, CallError>(time), |time| time, |p| permit = p);
+                assert!(decided.unwrap().admitted());
+                gate.settle(&permit, Outcome::Success, 1, time)
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, decide, floor, limits, kinds);
 criterion_main!(benches);
