@@ -95,7 +95,20 @@ func (g *Gate) TryAdmit(d *Decision, policy string, call *Call) error {
 	if err := g.prepare(&a.call, policy, call); err != nil {
 		return err
 	}
-	status := g.admit(&a, call, &d.permit)
+	// The one crossing.
+	var status engineStatus
+	if direct.IsBuilt && len(call.Caller)+len(call.Tool) <= hashedDirectly {
+		a.gate, a.permit = &g.handle, &d.permit
+		a.caller, a.caller_size = bytesOf(call.Caller)
+		a.tool, a.tool_size = bytesOf(call.Tool)
+		call.At.put(&a.at)
+		status = engineStatus(direct.Call(admitDirect, unsafe.Pointer(&a)))
+	} else {
+		caller, callerSize := bytesOf(call.Caller)
+		tool, toolSize := bytesOf(call.Tool)
+		at := call.At.engine()
+		status = C.crossing_admit(&g.handle, &a.call, caller, callerSize, tool, toolSize, &at, &d.permit, &a.decision)
+	}
 	runtime.KeepAlive(g)
 	if status != C.CALLGATE_OK {
 		return g.undecided(status, policy)
@@ -103,21 +116,6 @@ func (g *Gate) TryAdmit(d *Decision, policy string, call *Call) error {
 	d.take(g, &a.decision)
 	d.used, d.at = call.Reserve, call.At
 	return nil
-}
-
-// admit is the one crossing.
-func (g *Gate) admit(a *engineAdmission, call *Call, permit *enginePermit) engineStatus {
-	if direct.IsBuilt && len(call.Caller)+len(call.Tool) <= hashedDirectly {
-		a.gate, a.permit = &g.handle, permit
-		a.caller, a.caller_size = bytesOf(call.Caller)
-		a.tool, a.tool_size = bytesOf(call.Tool)
-		call.At.put(&a.at)
-		return engineStatus(direct.Call(admitDirect, unsafe.Pointer(a)))
-	}
-	caller, callerSize := bytesOf(call.Caller)
-	tool, toolSize := bytesOf(call.Tool)
-	at := call.At.engine()
-	return C.crossing_admit(&g.handle, &a.call, caller, callerSize, tool, toolSize, &at, permit, &a.decision)
 }
 
 // hashedDirectly: with so many bytes of identities a direct call is still over in microseconds.
@@ -140,8 +138,8 @@ func (g *Gate) prepare(c *engineCall, policy string, call *Call) error {
 	if call.NoCost && call.Cost != 0 {
 		return &CallError{Field: "cost", Message: "cost must be 0 where NoCost says so"}
 	}
-	if err := g.takeKeys(c, call.Caller, &call.CallerKey, call.Tool, &call.ToolKey); err != nil {
-		return err
+	if !call.CallerKey.put(&c.caller, g.keysOf(false), call.Caller) || !call.ToolKey.put(&c.tool, g.keysOf(true), call.Tool) {
+		return g.misplaced(call.Caller, call.CallerKey, call.Tool, call.ToolKey)
 	}
 	if calendar := g.calendar.Load(); calendar != nil {
 		return g.followZones(calendar, call.At)
@@ -149,33 +147,15 @@ func (g *Gate) prepare(c *engineCall, policy string, call *Call) error {
 	return nil
 }
 
-// takeKeys takes the keys that were made beforehand.
-func (g *Gate) takeKeys(c *engineCall, caller string, callerKey *Key, tool string, toolKey *Key) error {
-	if !callerKey.put(&c.caller, g.keysOf(false), caller) {
-		return callerKey.misplaced(g, "caller", "tool", caller)
-	}
-	if !toolKey.put(&c.tool, g.keysOf(true), tool) {
-		return toolKey.misplaced(g, "tool", "caller", tool)
-	}
-	return nil
-}
-
-// policiesScanned: so many names are compared faster than one is hashed.
-const policiesScanned = 8
-
 func (g *Gate) indexOfPolicy(name string) (uint32, bool) {
-	if len(g.policyNames) > policiesScanned {
-		index, ok := g.policyIndex[name]
-		return index, ok
-	}
 	// Mostly the name is the very string that the gate was made with.
-	for n := range g.policyNames {
-		if isVery(g.policyNames[n], name) {
+	for n := range g.firstPolicies {
+		if isVery(g.firstPolicies[n], name) {
 			return uint32(n), true
 		}
 	}
-	n := indexOf(g.policyNames, name)
-	return uint32(n), n >= 0
+	index, ok := g.policyIndex[name]
+	return index, ok
 }
 
 func isVery(a, b string) bool {

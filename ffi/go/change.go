@@ -105,8 +105,8 @@ func (g *Gate) Seed(limit string, usage Usage) (bool, error) {
 		return false, err
 	}
 	of := engineCall{struct_size: C.uint32_t(unsafe.Sizeof(engineCall{}))}
-	if err := g.takeKeys(&of, usage.Caller, &usage.CallerKey, usage.Tool, &usage.ToolKey); err != nil {
-		return false, err
+	if !usage.CallerKey.put(&of.caller, g.keysOf(false), usage.Caller) || !usage.ToolKey.put(&of.tool, g.keysOf(true), usage.Tool) {
+		return false, g.misplaced(usage.Caller, usage.CallerKey, usage.Tool, usage.ToolKey)
 	}
 	if calendar := g.calendar.Load(); calendar != nil {
 		if err := g.followZones(calendar, usage.At); err != nil {

@@ -21,7 +21,9 @@ type Gate struct {
 	policyNames []string
 	policies    map[string]Policy
 	policyIndex map[string]uint32
-	capacity    int
+	// So many as are compared sooner than one is hashed.
+	firstPolicies []string
+	capacity      int
 
 	calendar atomic.Pointer[calendar] // nil where no quota has a zone
 	batches  spareBatches
@@ -54,14 +56,15 @@ func New(config Config) (*Gate, error) {
 		return nil, fmt.Errorf("callgate: a gate of capacity %d needs %d bytes of memory: %w", p.capacity, size, err)
 	}
 	g := &Gate{
-		serial:      serials.Add(1),
-		limitNames:  p.limitNames,
-		policyNames: p.policyNames,
-		policies:    make(map[string]Policy, len(p.policies)),
-		policyIndex: make(map[string]uint32, len(p.policies)),
-		capacity:    int(p.capacity),
-		limits:      make(map[string]Limit, len(p.limits)),
-		kinds:       make(map[string]string, len(p.limits)),
+		serial:        serials.Add(1),
+		limitNames:    p.limitNames,
+		policyNames:   p.policyNames,
+		policies:      make(map[string]Policy, len(p.policies)),
+		policyIndex:   make(map[string]uint32, len(p.policies)),
+		firstPolicies: p.policyNames[:min(8, len(p.policyNames))],
+		capacity:      int(p.capacity),
+		limits:        make(map[string]Limit, len(p.limits)),
+		kinds:         make(map[string]string, len(p.limits)),
 	}
 	// Not before nobody can reach the gate, so that no call ever meets memory that is gone.
 	runtime.AddCleanup(g, func(memory []byte) { _ = syscall.Munmap(memory) }, memory)

@@ -56,12 +56,17 @@ func (k *Key) put(to *engineKey, wanted uint64, identity string) bool {
 	return k.of == wanted && identity == ""
 }
 
-// misplaced says what is wrong with a key that could not be put where a field's is wanted.
-func (k *Key) misplaced(g *Gate, field, other, identity string) error {
+// misplaced says what is wrong with the first key that could not be put where one is wanted.
+func (g *Gate) misplaced(caller string, callerKey Key, tool string, toolKey Key) error {
+	var unused engineKey
+	key, field, other, identity := callerKey, "caller", "tool", caller
+	if key.put(&unused, g.keysOf(false), identity) {
+		key, field, other, identity = toolKey, "tool", "caller", tool
+	}
 	switch {
 	case identity != "":
 		return &CallError{Field: field, Message: "the " + field + " is there twice: as a key and as an identity"}
-	case k.of>>1 != g.serial:
+	case key.of>>1 != g.serial:
 		return &CallError{Field: field, Message: "the key is one of another gate"}
 	}
 	return &CallError{Field: field, Message: "the key is one of a " + other + ", where a " + field + "'s is needed"}
