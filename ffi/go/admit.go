@@ -97,17 +97,11 @@ func (g *Gate) TryAdmit(d *Decision, policy string, call *Call) error {
 	}
 	// The one crossing.
 	var status engineStatus
-	if direct.IsBuilt && len(call.Caller)+len(call.Tool) <= hashedDirectly {
+	if direct.IsBuilt && len(call.Caller)+len(call.Tool) == 0 && call.At.IsZero() {
 		a.gate, a.permit = &g.handle, &d.permit
-		a.caller, a.caller_size = bytesOf(call.Caller)
-		a.tool, a.tool_size = bytesOf(call.Tool)
-		call.At.put(&a.at)
 		status = engineStatus(direct.Call(admitDirect, unsafe.Pointer(&a)))
 	} else {
-		caller, callerSize := bytesOf(call.Caller)
-		tool, toolSize := bytesOf(call.Tool)
-		at := call.At.engine()
-		status = C.crossing_admit(&g.handle, &a.call, caller, callerSize, tool, toolSize, &at, &d.permit, &a.decision)
+		status = g.admitUnusual(&a, call, &d.permit)
 	}
 	runtime.KeepAlive(g)
 	if status != C.CALLGATE_OK {
@@ -116,6 +110,21 @@ func (g *Gate) TryAdmit(d *Decision, policy string, call *Call) error {
 	d.take(g, &a.decision)
 	d.used, d.at = call.Reserve, call.At
 	return nil
+}
+
+// admitUnusual is for calls whose identities are text, or whose time is the caller's.
+func (g *Gate) admitUnusual(a *engineAdmission, call *Call, permit *enginePermit) engineStatus {
+	caller, callerSize := bytesOf(call.Caller)
+	tool, toolSize := bytesOf(call.Tool)
+	if direct.IsBuilt && callerSize+toolSize <= hashedDirectly {
+		var u C.crossing_unusual
+		a.gate, a.permit = &g.handle, permit
+		u.of, u.caller, u.caller_size, u.tool, u.tool_size = a, caller, callerSize, tool, toolSize
+		call.At.put(&u.at)
+		return engineStatus(direct.Call(admitUnusualDirect, unsafe.Pointer(&u)))
+	}
+	at := call.At.engine()
+	return C.crossing_admit(&g.handle, &a.call, caller, callerSize, tool, toolSize, &at, permit, &a.decision)
 }
 
 // hashedDirectly: with so many bytes of identities a direct call is still over in microseconds.

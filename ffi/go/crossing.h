@@ -56,18 +56,23 @@ static inline callgate_status crossing_settle(const callgate_gate *gate, callgat
     return callgate_settle_at(gate, permit, outcome, used, at->now_ns, at->unix_ns);
 }
 
-/* The arguments of crossing_admit and crossing_settle in one piece, for package internal/direct. */
+/* The arguments of callgate_admit, crossing_admit and crossing_settle in one piece, for package
+ * internal/direct. */
 typedef struct {
     callgate_call call;
     callgate_decision decision;
     const callgate_gate *gate;
     callgate_permit *permit;
+} crossing_admission;
+
+typedef struct {
+    crossing_admission *of;
     const char *caller;
     size_t caller_size;
     const char *tool;
     size_t tool_size;
     crossing_time at;
-} crossing_admission;
+} crossing_unusual;
 
 typedef struct {
     const callgate_gate *gate;
@@ -77,16 +82,17 @@ typedef struct {
     crossing_time at;
 } crossing_settlement;
 
-/* Apart, so that a usual call saves no registers. */
-static __attribute__((noinline)) int32_t crossing_admit_unusual(crossing_admission *a) {
-    return crossing_admit(a->gate, &a->call, a->caller, a->caller_size, a->tool, a->tool_size,
-                          &a->at, a->permit, &a->decision);
-}
-
+/* By keys, at the system's time. */
 static int32_t crossing_admit_direct(void *arguments) {
     crossing_admission *a = arguments;
-    if ((a->caller_size | a->tool_size | a->at.is_given) != 0) return crossing_admit_unusual(a);
     return callgate_admit(a->gate, &a->call, a->permit, &a->decision);
+}
+
+static int32_t crossing_admit_unusual_direct(void *arguments) {
+    const crossing_unusual *u = arguments;
+    crossing_admission *a = u->of;
+    return crossing_admit(a->gate, &a->call, u->caller, u->caller_size, u->tool, u->tool_size, &u->at,
+                          a->permit, &a->decision);
 }
 
 static int32_t crossing_settle_direct(void *arguments) {
@@ -94,8 +100,9 @@ static int32_t crossing_settle_direct(void *arguments) {
     return crossing_settle(s->gate, s->permit, s->outcome, s->used, &s->at);
 }
 
-/* Where the two are. */
+/* Where they are. */
 static inline void *crossing_admit_address(void) { return (void *)crossing_admit_direct; }
+static inline void *crossing_admit_unusual_address(void) { return (void *)crossing_admit_unusual_direct; }
 static inline void *crossing_settle_address(void) { return (void *)crossing_settle_direct; }
 
 static inline callgate_status crossing_admit_many(const callgate_gate *gate, callgate_call *calls,

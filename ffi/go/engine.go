@@ -42,8 +42,9 @@ const (
 
 // What package direct calls.
 var (
-	admitDirect  = C.crossing_admit_address()
-	settleDirect = C.crossing_settle_address()
+	admitDirect        = C.crossing_admit_address()
+	admitUnusualDirect = C.crossing_admit_unusual_address()
+	settleDirect       = C.crossing_settle_address()
 )
 
 // Version of the module and of the library that it is linked with.
