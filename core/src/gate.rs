@@ -143,7 +143,8 @@ impl<'m> Gate<'m> {
             return Ok(decision);
         }
         let permit = |marks| Permit::new(self.fingerprint, revision, call, time.now_ns, marks);
-        // Apart, so that a permit without marks, as most are, is written but once.
+        // Apart, so that a permit without marks, as most are, is written but once. Marks come before
+        // the count: by the time its locked instruction is over, they are quick to be copied.
         if holds.is_empty() {
             self.tallies.admitted(call.policy);
             keep(permit(Marks::NONE));

@@ -19,8 +19,8 @@ import (
 	"unsafe"
 )
 
-// What the engine's structs are in Go. None of them holds a Go pointer, so that cgo has nothing to
-// check.
+// What the engine's structs are in Go. None that cgo is passed holds a Go pointer, so that it has nothing
+// to check: of an engineAdmission, which does, it is passed only parts.
 type (
 	engineGate      = C.callgate_gate
 	engineLimit     = C.callgate_limit
