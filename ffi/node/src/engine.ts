@@ -22,6 +22,7 @@ export interface Terms extends Clock {
 /** What is asked for by a call that does not say. */
 export const USUAL: Terms = { cost: 1, reserve: 0 };
 
+// No private fields of the language here and in Identities: V8 tracks no types for those.
 export class Engine {
   readonly words: Int32Array;
   readonly bytes: Uint8Array;
@@ -33,11 +34,11 @@ export class Engine {
   readonly tools: Identities;
   isClosed = false;
   /** The policy of the last call, which mostly is the next one's, too. */
-  #policy: string;
-  #policyIndex = 0;
+  private lastPolicy: string;
+  private lastIndex = 0;
   /** Whether what the exchange has, apart from policy and caller, is what a call without terms asks for. */
-  #isUsual = false;
-  #zones: readonly [number, Zone][] = [];
+  private isUsual = false;
+  private zones: readonly [number, Zone][] = [];
 
   constructor(
     readonly seat: Seat,
@@ -49,7 +50,7 @@ export class Engine {
     this.ruleCounts = Array.from(config.policies.values(), (rules) => rules.length);
     const policies = [...config.policies.keys()];
     policies.forEach((name, index) => this.policyIndex.set(name, index));
-    this.#policy = policies[0] as string;
+    this.lastPolicy = policies[0] as string;
     this.callers = new Identities(this, "caller");
     this.tools = new Identities(this, "tool");
     this.followZones();
@@ -93,7 +94,7 @@ export class Engine {
    * caller's, such as getters, runs before anything is written, so that it may use the gate itself.
    */
   prepare(policy: string, call: Call): Terms | null {
-    const index = policy === this.#policy ? this.#policyIndex : this.find(policy);
+    const index = policy === this.lastPolicy ? this.lastIndex : this.find(policy);
     if (typeof call !== "object" || call === null) throw notACall(call);
     const { caller, tool, cost, reserve, nowNs, unixNs } = call;
     this.words[Word.Policy] = index;
@@ -105,7 +106,7 @@ export class Engine {
       nowNs === undefined &&
       unixNs === undefined
     ) {
-      if (!this.#isUsual) this.writeUsual();
+      if (!this.isUsual) this.writeUsual();
       this.callers.write(caller);
       return null;
     }
@@ -115,7 +116,7 @@ export class Engine {
 
   /** Writes the identities of a call; none is absent. */
   writeIdentities(caller: unknown, tool: unknown): void {
-    this.#isUsual = false;
+    this.isUsual = false;
     this.tools.write(tool);
     this.callers.write(caller);
   }
@@ -134,7 +135,7 @@ export class Engine {
     put(this.words, Word.Reserve, USUAL.reserve);
     this.words[Word.Timing] = Timing.System;
     this.tools.write(null);
-    this.#isUsual = true;
+    this.isUsual = true;
   }
 
   private writeTerms(
@@ -153,9 +154,9 @@ export class Engine {
 
   private find(policy: string): number {
     const index = this.policyIndex.get(policy);
-    if (index === undefined) throw this.#unknownPolicy(policy);
-    this.#policy = policy;
-    this.#policyIndex = index;
+    if (index === undefined) throw this.unknownPolicy(policy);
+    this.lastPolicy = policy;
+    this.lastIndex = index;
     return index;
   }
 
@@ -168,7 +169,7 @@ export class Engine {
       const text = "either the system's clock is read, or the time is yours";
       throw new CallError(`unixNs goes with nowNs: ${text}`, "unixNs");
     }
-    this.#isUsual = false;
+    this.isUsual = false;
     put(words, Word.NowNs, callInteger("nowNs", nowNs, "0 to 2^61-1 ns"));
     if (unixNs === undefined || unixNs === null) {
       words[Word.Timing] = Timing.Now;
@@ -183,7 +184,7 @@ export class Engine {
     run();
     const status = this.words[Word.Status] as Status;
     if (status !== Status.NeedsWindows) return status;
-    this.#setWindows(Number(this.#figure(Word.Start)));
+    this.setWindows(Number(this.figure(Word.Start)));
     run();
     return this.words[Word.Status] as Status;
   }
@@ -233,15 +234,15 @@ export class Engine {
 
   /** Looks at which quotas have a time zone. */
   followZones(): void {
-    this.#zones = this.config.zones();
-    this.seat.useZones(this.#zones.length > 0);
+    this.zones = this.config.zones();
+    this.seat.useZones(this.zones.length > 0);
   }
 
   /** Sets the day of every zone, for calls at that second: once a day. */
-  #setWindows(unixS: number): void {
+  private setWindows(unixS: number): void {
     const { words, seat } = this;
     let [fromS, untilS] = [0, Number.MAX_SAFE_INTEGER];
-    for (const [index, zone] of this.#zones) {
+    for (const [index, zone] of this.zones) {
       const [startS, endS] = zone.dayOf(unixS + AHEAD_S);
       words[Word.Index] = index;
       put(words, Word.Start, startS);
@@ -255,7 +256,7 @@ export class Engine {
     seat.windowsHold();
   }
 
-  #figure(at: number): bigint {
+  private figure(at: number): bigint {
     return new BigUint64Array(this.seat.memory, at * 4, 1)[0] as bigint;
   }
 
@@ -264,7 +265,7 @@ export class Engine {
     return Array.from(new BigUint64Array(this.seat.memory, Word.Figures * 4, count), Number);
   }
 
-  #unknownPolicy(policy: unknown): Error {
+  private unknownPolicy(policy: unknown): Error {
     if (typeof policy !== "string") return new TypeError(`policy must be a string, not ${kindOf(policy)}`);
     const text = `this gate has ${listed(this.policyIndex.keys())}`;
     return new CallError(`policy ${quoted(policy)} is unknown: ${text}`, "policy");

@@ -30,8 +30,8 @@ export class Identities {
   readonly words: Int32Array;
   /** Where in the exchange one is: its key, its text and how long that is. */
   readonly at: number;
-  readonly #sizeAt: number;
-  readonly #textAt: number;
+  private readonly sizeAt: number;
+  private readonly textAt: number;
 
   constructor(
     readonly engine: Engine,
@@ -40,8 +40,8 @@ export class Identities {
     this.words = engine.words;
     const isCaller = domain === "caller";
     this.at = isCaller ? Word.Caller : Word.Tool;
-    this.#sizeAt = isCaller ? Word.CallerSize : Word.ToolSize;
-    this.#textAt = isCaller ? Size.CallerText : Size.ToolText;
+    this.sizeAt = isCaller ? Word.CallerSize : Word.ToolSize;
+    this.textAt = isCaller ? Size.CallerText : Size.ToolText;
   }
 
   /**
@@ -49,7 +49,7 @@ export class Identities {
    * engine makes the key. A tool comes before the caller: for a long one, the caller's place is used.
    */
   write(identity: unknown): void {
-    this.words[this.#sizeAt] = 0;
+    this.words[this.sizeAt] = 0;
     if (identity instanceof Key) identity.write(this);
     else this.writeOther(identity);
   }
@@ -61,8 +61,8 @@ export class Identities {
       return;
     }
     if (typeof identity === "string") {
-      const size = this.#writeAscii(identity);
-      words[this.#sizeAt] = size;
+      const size = this.writeAscii(identity);
+      words[this.sizeAt] = size;
       if (size > 0) return;
     } else if (!isUint8Array(identity)) {
       throw new TypeError(`${this.domain} must be a string, a Uint8Array or a Key, not ${kindOf(identity)}`);
@@ -70,20 +70,20 @@ export class Identities {
     const bytes = bytesOf(identity, this.domain);
     const size = readLength.call(bytes);
     if (size <= Size.TextBytes) {
-      this.engine.bytes.set(bytes, this.#textAt);
-      words[this.#sizeAt] = size;
+      this.engine.bytes.set(bytes, this.textAt);
+      words[this.sizeAt] = size;
     } else {
-      this.#hash(bytes);
+      this.hash(bytes);
       words.copyWithin(at, Word.Caller, Word.Caller + 4);
     }
   }
 
   /** Writes a short text of ASCII; returns its size, or 0 where it is none, or empty. */
-  #writeAscii(text: string): number {
+  private writeAscii(text: string): number {
     const size = text.length;
     if (size > Size.TextBytes) return 0;
     const { bytes } = this.engine;
-    const textAt = this.#textAt;
+    const textAt = this.textAt;
     for (let n = 0; n < size; n++) {
       const code = text.charCodeAt(n);
       if (code > 127) return 0;
@@ -97,12 +97,12 @@ export class Identities {
     if (typeof identity !== "string" && !isUint8Array(identity)) {
       throw new TypeError(`identity must be a string or a Uint8Array, not ${kindOf(identity)}`);
     }
-    this.#hash(bytesOf(identity, "identity"));
+    this.hash(bytesOf(identity, "identity"));
     return new Key(this, this.words, Word.Caller);
   }
 
   /** Makes the key of an identity of any length, in the caller's place. */
-  #hash(bytes: Uint8Array): void {
+  private hash(bytes: Uint8Array): void {
     // A copy, since its memory may be shared with another thread.
     this.engine.seat.key(new Uint8Array(bytes), DOMAINS.indexOf(this.domain) + 1);
     const status = this.words[Word.Status] as Status;

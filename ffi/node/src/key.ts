@@ -50,10 +50,11 @@ export class Key {
   write(to: Identities): void {
     if (this.#of !== to) throw misfit(this.#of, to);
     const { words, at } = to;
-    words[at] = this.#a;
-    words[at + 1] = this.#b;
-    words[at + 2] = this.#c;
-    words[at + 3] = this.#d;
+    // `| 0`: V8 tracks no type for a private field, and would convert the number by way of a double.
+    words[at] = this.#a | 0;
+    words[at + 1] = this.#b | 0;
+    words[at + 2] = this.#c | 0;
+    words[at + 3] = this.#d | 0;
   }
 
   /** Eight digits tell keys apart in a log, and tell nothing of the identity. */
