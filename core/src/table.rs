@@ -5,6 +5,7 @@
 //! same here and there. What a state means is none of the table's business, except when it comes
 //! to rest.
 mod atomics;
+mod glimpse;
 mod horizons;
 mod vacancy;
 mod word;
@@ -12,7 +13,7 @@ mod word;
 use crate::key::{EntryKey, GROUP_SLOTS};
 use crate::settings::Settings;
 use crate::time::{Rest, Time};
-use atomics::{AtomicU128, Ordering, fence, glimpse};
+use atomics::{AtomicU128, Ordering, fence};
 pub(crate) use horizons::Horizons;
 use vacancy::Vacancy;
 use word::{FRESH, Phase, Word, generation_of, limit_of, not_older};
@@ -50,20 +51,6 @@ pub(crate) enum Charge<T> {
     },
 }
 
-/// A live entry as it seemed to be. Nothing may come of it before [`Table::replace`] or
-/// [`Table::is_still`] has found that it was so.
-pub(crate) struct Glimpse {
-    index: usize,
-    word: Word,
-}
-
-impl Glimpse {
-    #[inline]
-    pub(crate) fn payload(&self) -> u128 {
-        self.word.payload()
-    }
-}
-
 /// A pass of an operation over its candidates.
 enum Pass<T> {
     Done(T),
@@ -89,27 +76,6 @@ const PASSES_MAX: u32 = 64;
 const ATTEMPTS_MAX: u32 = 1 << 16;
 
 impl Table<'_> {
-    /// Has the processor fetch the slots where `key`'s entry is likeliest, both at once, and to
-    /// write to: a miss of the cache costs more than all the rest of a decision.
-    #[inline]
-    pub(crate) fn prefetch(&self, key: &EntryKey) {
-        for (group, place) in key.groups.iter().zip(key.places) {
-            let slot = self.slots.as_ptr().wrapping_add(group | place);
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: a hint, which never faults, and which x86-64 processors that have no such
-            // instruction pass over.
-            unsafe {
-                core::arch::asm!(
-                    "prefetchw [{}]",
-                    in(reg) slot,
-                    options(nostack, preserves_flags, readonly),
-                );
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            let _ = slot;
-        }
-    }
-
     /// Runs `step` on the payload of `key`'s entry at that time, or on a fresh payload where it has
     /// none, and makes the entry where that is called for.
     #[inline]
@@ -225,63 +191,6 @@ impl Table<'_> {
             *of = of.wrapping_add(1);
         }
         stats
-    }
-
-    /// `key`'s live entry, if it seems to have one.
-    #[inline(always)]
-    pub(crate) fn glimpse(&self, key: &EntryKey) -> Option<Glimpse> {
-        let ([group, _], [place, _]) = (key.groups, key.places);
-        self.glimpse_at(key, group | place).or_else(|| self.glimpse_nearby(key))
-    }
-
-    /// Apart, to leave the registers to what most calls come to.
-    #[inline(never)]
-    fn glimpse_nearby(&self, key: &EntryKey) -> Option<Glimpse> {
-        likeliest(key).skip(1).find_map(|index| self.glimpse_at(key, index))
-    }
-
-    /// As [`entry_of`](Self::entry_of), of a live entry.
-    #[inline(always)]
-    fn glimpse_at(&self, key: &EntryKey, index: usize) -> Option<Glimpse> {
-        let slot = self.slots.get(index)?;
-        let word = Word(glimpse(&slot.state));
-        (word.phase() == Phase::Live && glimpse(&slot.keyword) == word.keyword(key.tag))
-            .then_some(Glimpse { index, word })
-    }
-
-    /// An [`attempt`](Self::attempt) where a glimpse takes less than a look. Elsewhere it is the same
-    /// load, and attempts before all that is done to an entry would only take space.
-    #[inline]
-    fn attempt_if_cheaper<T>(
-        &self,
-        key: &EntryKey,
-        step: impl FnOnce(u128) -> Step<T>,
-    ) -> Option<T> {
-        if cfg!(target_arch = "x86_64") { self.attempt(key, step) } else { None }
-    }
-
-    /// Runs `step` on the payload of `key`'s live entry, if it seems to have one, and it was so.
-    #[inline]
-    fn attempt<T>(&self, key: &EntryKey, step: impl FnOnce(u128) -> Step<T>) -> Option<T> {
-        let seen = self.glimpse(key)?;
-        let (done, was_so) = match step(seen.payload()) {
-            Step::Write(payload, done) => (done, self.replace(&seen, payload)),
-            Step::Keep(done) => (done, self.is_still(&seen)),
-        };
-        was_so.then_some(done)
-    }
-
-    /// Gives a live entry another payload, if it is as it seemed.
-    #[inline]
-    pub(crate) fn replace(&self, seen: &Glimpse, payload: u128) -> bool {
-        let new = Word::new(Phase::Live, seen.word.generation(), payload);
-        self.swap(seen.index, seen.word, new).is_ok()
-    }
-
-    /// Whether a live entry is as it seemed.
-    #[inline]
-    pub(crate) fn is_still(&self, seen: &Glimpse) -> bool {
-        self.state(seen.index) == seen.word
     }
 
     /// `key`'s entry and its state; one that is joining only where none is live, for a thread that

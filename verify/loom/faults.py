@@ -6,6 +6,7 @@ on it. Nor a generation that is kept where a slot is emptied: the next claim rai
 """
 
 TABLE = "table.rs"
+GLIMPSE = "table/glimpse.rs"
 VACANCY = "table/vacancy.rs"
 
 # name: ([(file, what is there, what stands there instead)], [tests])
@@ -62,10 +63,10 @@ FAULTS = {
         ["two_inserts::a_refund_beside_one_that_joins"]),
     # What was only glimpsed.
     "a refusal is taken from a glimpse": (
-        [(TABLE, "self.state(seen.index) == seen.word", "seen.index < self.slots.len()")],
+        [(GLIMPSE, "self.state(seen.index) == seen.word", "seen.index < self.slots.len()")],
         ["glimpses::nobody_is_refused_by_what_never_was"]),
     "a glimpse is charged whatever is there": (
-        [(TABLE, "self.swap(seen.index, seen.word, new).is_ok()",
+        [(GLIMPSE, "self.swap(seen.index, seen.word, new).is_ok()",
           "self.swap(seen.index, self.state(seen.index), new).is_ok()")],
         ["glimpses::nothing_is_charged_to_what_never_was"]),
     # The horizon.

@@ -6,7 +6,7 @@
 #[cfg(all(loom, test))]
 pub(super) mod modelled;
 #[cfg(all(loom, test))]
-pub(super) use modelled::{AtomicU64, AtomicU128, Ordering, fence, glimpse};
+pub(super) use modelled::{AtomicU64, AtomicU128, Ordering, fence, glimpse, hint};
 
 #[cfg(not(all(loom, test)))]
 pub(super) use portable_atomic::{AtomicU64, AtomicU128, Ordering, fence};
@@ -16,33 +16,55 @@ pub(super) use portable_atomic::{AtomicU64, AtomicU128, Ordering, fence};
 #[cfg(not(all(loom, test)))]
 #[inline]
 pub(super) fn glimpse(at: &AtomicU128) -> u128 {
-    // Here, to load both halves at once takes a vector register, and longer. (A sanitizer sees no
-    // assembly.)
+    match (half::<8>(at), half::<0>(at)) {
+        (Some(upper), Some(lower)) => u128::from(upper) << 64 | u128::from(lower),
+        _ => at.load(Ordering::Acquire),
+    }
+}
+
+/// The lower half of what is in `at`, for those who choose where to look. `None`: it takes no less than
+/// the whole.
+#[cfg(not(all(loom, test)))]
+#[inline]
+pub(super) fn hint(at: &AtomicU128) -> Option<u64> {
+    half::<0>(at)
+}
+
+/// The half of `at` that begins at that byte, where both halves at once take a vector register, and
+/// longer. Halves are loaded in the order of the calls.
+#[cfg(not(all(loom, test)))]
+#[inline(always)]
+#[allow(clippy::unnecessary_wraps, reason = "elsewhere there is none")]
+fn half<const BYTE: usize>(at: &AtomicU128) -> Option<u64> {
+    // A sanitizer sees no assembly.
     #[cfg(all(
         target_arch = "x86_64",
         target_pointer_width = "64",
         not(portable_atomic_sanitize_thread)
     ))]
     {
-        let (upper, lower): (u64, u64);
+        const { assert!(BYTE + size_of::<u64>() <= size_of::<AtomicU128>()) };
+        let half: u64;
         // SAFETY: reads what `at` refers to. Either half is what an atomic load of the whole would
         // have found there; loads acquire on this processor, and are made in order.
         unsafe {
             core::arch::asm!(
-                "mov {upper}, [{at} + 8]",
-                "mov {lower}, [{at}]",
+                "mov {half}, [{at} + {byte}]",
+                half = lateout(reg) half,
                 at = in(reg) at,
-                upper = out(reg) upper,
-                lower = lateout(reg) lower,
+                byte = const BYTE,
                 options(nostack, preserves_flags, readonly),
             );
         }
-        u128::from(upper) << 64 | u128::from(lower)
+        Some(half)
     }
     #[cfg(not(all(
         target_arch = "x86_64",
         target_pointer_width = "64",
         not(portable_atomic_sanitize_thread)
     )))]
-    at.load(Ordering::Acquire)
+    {
+        let _ = at;
+        None
+    }
 }

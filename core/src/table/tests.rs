@@ -312,6 +312,27 @@ fn a_live_entry_is_seen_wherever_it_can_be() {
     }
 }
 
+#[cfg(all(
+    target_arch = "x86_64",
+    target_pointer_width = "64",
+    not(portable_atomic_sanitize_thread)
+))]
+#[test]
+fn of_two_lines_the_slot_with_the_entry_is_told_at_once() {
+    const NONE: Option<usize> = Some(2 * GROUP_SLOTS);
+    for n in 1..50 {
+        let (key, other) = (key(n), key(n + 1000));
+        let on_lines: Vec<usize> = likeliest(&key).take(4).collect();
+        for index in 0..2 * GROUP_SLOTS {
+            let table = table();
+            table.set(index, Word(0), key.tag);
+            let expected = if on_lines.contains(&index) { Some(index) } else { NONE };
+            assert_eq!(table.nearest(&key), expected, "key {n} in {index}");
+            assert_eq!(table.nearest(&other), NONE);
+        }
+    }
+}
+
 #[test]
 fn the_search_takes_a_slot_of_either_group_by_turns_from_the_preferred_places_on() {
     for n in 0..50 {

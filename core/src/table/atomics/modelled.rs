@@ -197,6 +197,11 @@ pub(crate) fn glimpse(at: &AtomicU128) -> u128 {
     upper | at.load(Ordering::Acquire) & LOWER
 }
 
+/// None is given: wherever one looks first, what is found there is checked.
+pub(crate) fn hint(_: &AtomicU128) -> Option<u64> {
+    None
+}
+
 #[repr(C, align(8))]
 pub(crate) struct AtomicU64(Handle);
 
