@@ -2,7 +2,7 @@
 use core::mem::MaybeUninit;
 
 use heapless::Vec;
-use portable_atomic::{AtomicU32, Ordering};
+use portable_atomic::{AtomicU64, Ordering};
 
 use crate::call::{Admission, Call, CallError, Decision, Seeded};
 use crate::config::{Config, ConfigError, Field, MAX_RULES};
@@ -11,7 +11,7 @@ use crate::limit::{Compiled, Kind, Limit};
 use crate::memory::{self, Parts};
 use crate::metrics::{Account, Decisions, Guards, Stats, Tallies};
 use crate::permit::{Marks, Outcome, Permit, Settled};
-use crate::policy::{Policy, PolicyCell, Rule, Scope};
+use crate::policy::{Policy, PolicyCell, Rule, Scope, limit_bit};
 use crate::settings::Settings;
 use crate::table::{Charge, Slot, Step, Table};
 use crate::time::{TIME_LIMIT_NS, Time};
@@ -27,8 +27,8 @@ pub struct Gate<'m> {
     policies: &'m [PolicyCell],
     tallies: Tallies<'m>,
     accounts: &'m [Account],
-    /// Whether there is a quota, so that the wall clock matters; only ever set.
-    calendar: &'m AtomicU32,
+    /// A [bit](limit_bit) for each limit that is a quota, so that the wall clock matters; only ever set.
+    quotas: &'m AtomicU64,
     secret: Secret,
     shared_key: Key,
     fingerprint: u32,
@@ -55,11 +55,13 @@ impl<'m> Gate<'m> {
     ) -> Result<Self, ConfigError> {
         let Parts { head, tallies, limits, accounts, policies, slots } =
             memory::carve(memory, config)?;
-        let memory::Shared { revision, calendar } = &head.shared.0;
+        let memory::Shared { revision, quotas } = &head.shared.0;
         let settings = Settings::new(revision, limits);
-        if config.limits.iter().any(|limit| matches!(limit, Limit::Quota(_))) {
-            // Relaxed: whoever hands the gate to other threads publishes this with it.
-            calendar.store(1, Ordering::Relaxed);
+        for (limit, n) in config.limits.iter().zip(0..) {
+            if matches!(limit, Limit::Quota(_)) {
+                // Relaxed: whoever hands the gate to other threads publishes this with it.
+                quotas.fetch_or(limit_bit(n), Ordering::Relaxed);
+            }
         }
         settings.init(config.limits.iter().filter_map(|limit| Compiled::new(limit).ok()));
         for (cell, rules) in policies.iter().zip(config.policies) {
@@ -71,7 +73,7 @@ impl<'m> Gate<'m> {
             policies,
             tallies: Tallies::new(tallies),
             accounts,
-            calendar,
+            quotas,
             shared_key: secret.shared_key(),
             fingerprint: secret.fingerprint(),
             secret,
@@ -334,7 +336,7 @@ impl<'m> Gate<'m> {
         if compiled.kind() == Kind::Quota {
             // Release: with the one that puts the limit in force, so that whoever decides by it
             // looks at the wall clock.
-            self.calendar.store(1, Ordering::Release);
+            self.quotas.fetch_or(limit_bit(limit), Ordering::Release);
         }
         if let Compiled::Concurrency(old) = self.table.settings.kept(limit) {
             // What is over by the old limit is over: else a breaker that is closed, and may have
@@ -397,12 +399,32 @@ impl<'m> Gate<'m> {
     #[cfg(all(feature = "clock", unix))]
     #[inline]
     pub fn system_time(&self) -> Result<Time, crate::ClockError> {
-        // Acquire: pairs with the Release store in `reconfigure_by`.
-        if self.calendar.load(Ordering::Acquire) == 0 {
-            crate::clock::monotonic_time()
-        } else {
-            crate::clock::system_time()
-        }
+        Self::read(self.quotas() != 0)
+    }
+
+    /// The system's time, as calls under the policy of this index need it: the wall clock is read only
+    /// where one of its limits is a quota.
+    ///
+    /// # Errors
+    /// Where the system has no such clock.
+    #[cfg(all(feature = "clock", unix))]
+    #[inline]
+    pub fn system_time_under(&self, policy: u32) -> Result<Time, crate::ClockError> {
+        let cell = self.policies.get(policy as usize);
+        Self::read(cell.is_some_and(|cell| cell.names_any(self.quotas())))
+    }
+
+    #[cfg(all(feature = "clock", unix))]
+    #[inline]
+    fn read(wall: bool) -> Result<Time, crate::ClockError> {
+        if wall { crate::clock::system_time() } else { crate::clock::monotonic_time() }
+    }
+
+    #[cfg(all(feature = "clock", unix))]
+    #[inline]
+    fn quotas(&self) -> u64 {
+        // Acquire: pairs with the Release in `reconfigure_by`.
+        self.quotas.load(Ordering::Acquire)
     }
 
     /// As [`settle_by`](Self::settle_by), by the system's clock, which is read only where a state

@@ -4,13 +4,13 @@ use core::marker::PhantomData;
 use core::mem::{MaybeUninit, size_of};
 use core::slice;
 
-use portable_atomic::{AtomicBool, AtomicU32, Ordering};
+use portable_atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::config::{Config, ConfigError, Field};
 use crate::gate::Gate;
 use crate::key::GROUP_SLOTS;
 use crate::metrics::{Account, STRIPES, Tally};
-use crate::policy::{PolicyCell, Scope};
+use crate::policy::{PolicyCell, Scope, limit_bit};
 use crate::settings::LimitCell;
 use crate::table::{Horizons, Slot};
 
@@ -26,8 +26,8 @@ pub(crate) struct Head {
 #[repr(C)]
 pub(crate) struct Shared {
     pub(crate) revision: AtomicU32,
-    /// Not 0: the wall clock matters.
-    pub(crate) calendar: AtomicU32,
+    /// A bit for each limit that is a quota, or was one: to its calls the wall clock matters.
+    pub(crate) quotas: AtomicU64,
 }
 
 #[repr(C, align(64))]
@@ -102,7 +102,7 @@ fn shared_entries(config: &Config<'_>) -> u32 {
     let mut limits = 0u64;
     for rule in config.policies.iter().flat_map(|rules| rules.iter()) {
         if rule.scope == Scope::Shared {
-            limits |= 1 << (rule.limit & 63);
+            limits |= limit_bit(rule.limit);
         }
     }
     limits.count_ones()

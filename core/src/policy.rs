@@ -62,6 +62,8 @@ pub(crate) struct PolicyCell {
     rules: AtomicU64,
     /// How many rules there are, and what they need.
     head: AtomicU64,
+    /// A bit for each limit that it names.
+    limits: AtomicU64,
 }
 
 /// A policy taken out of its cell.
@@ -79,14 +81,17 @@ impl PolicyCell {
     pub(crate) fn store(&self, rules: &[Rule]) {
         let mut bytes = [0; MAX_RULES];
         let mut head = rules.len() as u64;
+        let mut limits = 0;
         for (byte, rule) in bytes.iter_mut().zip(rules) {
             *byte = rule.to_byte();
             head |= if rule.scope.needs_caller() { NEEDS_CALLER } else { 0 };
             head |= if rule.scope.needs_tool() { NEEDS_TOOL } else { 0 };
+            limits |= limit_bit(rule.limit);
         }
         // Relaxed: whoever hands the gate to other threads publishes these with it.
         self.rules.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         self.head.store(head, Ordering::Relaxed);
+        self.limits.store(limits, Ordering::Relaxed);
     }
 
     pub(crate) fn load(&self) -> Policy {
@@ -94,6 +99,11 @@ impl PolicyCell {
             rules: self.rules.load(Ordering::Relaxed),
             head: self.head.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether it names one of the limits whose [bits](limit_bit) are set.
+    pub(crate) fn names_any(&self, limits: u64) -> bool {
+        self.limits.load(Ordering::Relaxed) & limits != 0
     }
 }
 
@@ -115,6 +125,11 @@ impl Policy {
         let count = (self.head & COUNT_MASK).min(MAX_RULES as u64) as u8;
         (0..count).map(move |n| (n, Rule::from_byte((self.rules >> (n * 8)) as u8)))
     }
+}
+
+/// The bit that stands for a limit.
+pub(crate) const fn limit_bit(limit: u8) -> u64 {
+    1 << (limit & 63)
 }
 
 /// Checks a policy of a gate with `limit_count` limits.

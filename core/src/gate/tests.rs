@@ -29,7 +29,7 @@ const PLACE: ConcurrencyLimit = ConcurrencyLimit {
 };
 
 fn memory() -> Vec<MaybeUninit<Slot>> {
-    (0..512).map(|_| MaybeUninit::uninit()).collect()
+    (0..1024).map(|_| MaybeUninit::uninit()).collect()
 }
 
 fn config<'a>(limits: &'a [Limit], policies: &'a [&'a [Rule]]) -> Config<'a> {
@@ -144,6 +144,26 @@ fn the_wall_clock_is_read_where_there_is_a_quota_or_has_come_to_be_one() {
     assert!(!reads(&gate));
     gate.reconfigure(0, &Limit::Quota(UNITS), Time::at(0)).unwrap();
     assert!(reads(&gate));
+}
+
+#[cfg(feature = "clock")]
+#[test]
+fn the_wall_clock_is_read_for_calls_whose_policy_has_a_quota_among_its_limits() {
+    let limits = [TEN, Limit::Quota(UNITS), Limit::Off];
+    let rules = |limits: &[u8]| -> Vec<Rule> {
+        limits.iter().map(|&limit| Rule { limit, scope: Scope::Shared }).collect()
+    };
+    let policies = [rules(&[0]), rules(&[1]), rules(&[2]), rules(&[0, 2, 1]), rules(&[2, 0])];
+    let policies: Vec<&[Rule]> = policies.iter().map(Vec::as_slice).collect();
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&limits, &policies)).unwrap();
+    let read = || [0, 1, 2, 3, 4, 5].map(|n| gate.system_time_under(n).unwrap().unix_ns > 0);
+    assert_eq!(read(), [false, true, false, true, false, false]);
+    gate.reconfigure(2, &Limit::Quota(UNITS), Time::at(0)).unwrap();
+    assert_eq!(read(), [false, true, true, true, true, false]);
+    // A call that is under way may still go by it.
+    gate.reconfigure(1, &Limit::Off, Time::at(0)).unwrap();
+    assert_eq!(read(), [false, true, true, true, true, false]);
 }
 
 #[cfg(feature = "clock")]

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn callgate_admit(
 ) -> callgate_status {
     // SAFETY: by the contract.
     status(unsafe { gate_of(gate) }.and_then(|handle| {
-        let time = || handle.system_time().map_err(Into::into);
+        let time = |policy| handle.system_time_under(policy).map_err(Into::into);
         let clock = |time| since(handle, time)();
         // SAFETY: by the contract.
         unsafe { admit(handle, call, time, clock, permit, decision) }
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn callgate_admit_at(
     // SAFETY: by the contract.
     status(unsafe { gate_of(gate) }.and_then(|gate| {
         // SAFETY: by the contract.
-        unsafe { admit(gate, call, || Ok(time), |_| time, permit, decision) }
+        unsafe { admit(gate, call, |_| Ok(time), |_| time, permit, decision) }
     }))
 }
 
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn callgate_settle_at(
 unsafe fn admit(
     gate: &Gate<'_>,
     call: *const callgate_call,
-    time: impl FnOnce() -> Result<Time>,
+    time: impl FnOnce(u32) -> Result<Time>,
     clock: impl Fn(Time) -> Time,
     permit: *mut callgate_permit,
     decision: *mut callgate_decision,
@@ -226,7 +226,7 @@ unsafe fn admit_many(
     }
     for (n, call) in calls.iter().enumerate() {
         let permit = permits.as_ref().map(|permits| permits.at(n));
-        decide(gate, call, || Ok(time), |_| clock(), permit.as_ref(), &decisions.at(n))?;
+        decide(gate, call, |_| Ok(time), |_| clock(), permit.as_ref(), &decisions.at(n))?;
     }
     Ok(())
 }
@@ -236,7 +236,7 @@ unsafe fn admit_many(
 fn decide(
     gate: &Gate<'_>,
     call: &callgate_call,
-    time: impl FnOnce() -> Result<Time>,
+    time: impl FnOnce(u32) -> Result<Time>,
     clock: impl Fn(Time) -> Time,
     permit: Option<&Out<callgate_permit>>,
     decision: &Out<callgate_decision>,
@@ -246,7 +246,8 @@ fn decide(
             permit.put_front(given);
         }
     };
-    let decided = gate.admit_to(&call.to_core()?, time, clock, keep)?;
+    let call = call.to_core()?;
+    let decided = gate.admit_to(&call, || time(call.policy), clock, keep)?;
     if let (Some(permit), false) = (permit, decided.admitted()) {
         permit.put_front(Permit::EMPTY);
     }
