@@ -130,11 +130,9 @@ func (e Environ) rates() map[string]callgate.Limit {
 }
 
 func (e Environ) server() callgate.Limit {
-	places := e.number(envPlaces, defaultPlaces, func(n int64) bool { return n == 0 || isMade(guard(n, 0, 1)) })
-	trip := e.number(envTrip, defaultTrip, func(n int64) bool { return isMade(guard(1, n, 1)) })
-	cooldownS := e.number(envCooldown, defaultCooldownS, func(n int64) bool {
-		return n <= math.MaxInt64/int64(time.Second) && isMade(guard(1, 1, n))
-	})
+	places := e.number(envPlaces, defaultPlaces, func(n int64) bool { return n == 0 || isGuard(n, 0, 1) })
+	trip := e.number(envTrip, defaultTrip, func(n int64) bool { return isGuard(1, n, 1) })
+	cooldownS := e.number(envCooldown, defaultCooldownS, func(n int64) bool { return isGuard(1, 1, n) })
 	if places == 0 {
 		return callgate.Off{}
 	}
@@ -194,6 +192,13 @@ func isRate(n int64) bool {
 
 func isBucket(rate, burst int64) bool {
 	return rate >= 0 && burst >= 0 && isMade(bucket(rate, burst))
+}
+
+// isGuard looks first at what the limit's fields can't hold: it would be another number there.
+func isGuard(places, trip, cooldownS int64) bool {
+	const mostS = math.MaxInt64 / int64(time.Second)
+	isHeld := min(places, trip, cooldownS) >= 0 && max(places, trip) <= math.MaxInt32 && cooldownS <= mostS
+	return isHeld && isMade(guard(places, trip, cooldownS))
 }
 
 func isMade(limit callgate.Limit) bool {

@@ -136,7 +136,9 @@ func TestPlacesTheBreakerAndTheQuotaCanBeSet(t *testing.T) {
 func TestWhatCannotBeUsedKeepsTheDefaultAndWarns(t *testing.T) {
 	numbers := []string{envRate, envBurst, envAnonymousRate, envPlaces, envTrip, envCooldown, envTokens}
 	cases := [][2]string{{envPlaces, "4096"}, {envTrip, "64"}, {envCooldown, "0"}, {envBurst, "0"},
-		{envTokens, fmt.Sprint(1<<47 + 1)}, {envTrip, "4294967296"}, {envCooldown, "18446744074"}, {envPlaces, "4294967297"}}
+		{envTokens, fmt.Sprint(1<<47 + 1)}, {envTrip, "4294967296"}, {envCooldown, "18446744074"}, {envPlaces, "4294967297"},
+		// What is left of these in fewer bits would do.
+		{envCooldown, "-18446744073"}, {envPlaces, "-4294967293"}, {envTrip, "-4294967291"}, {envRate, "-9223372036854775778"}}
 	for _, name := range numbers {
 		for _, value := range []string{"", "many", "1.5", "1e3", "0x10", "1_000", "٣", "nan",
 			strings.Repeat("9", 19), strings.Repeat("9", 400), "9223372036854775807", "18446744073709551617"} {
