@@ -118,6 +118,13 @@ func (d *Decision) String() string {
 	return fmt.Sprintf("<callgate.Decision refused by %q: %s, retry after %s>", d.By, d.Reason, d.RetryAfter)
 }
 
+// Used is Decision.Used.
+func (p *Permit) Used(units uint64) {
+	if p != nil {
+		p.Decision.Used(units)
+	}
+}
+
 // Settle is Decision.Settle; the end of the context, if there was one, no longer settles the call.
 func (p *Permit) Settle(outcome Outcome, at ...Instant) (Settled, error) {
 	if p == nil {
@@ -133,6 +140,14 @@ func (p *Permit) Settle(outcome Outcome, at ...Instant) (Settled, error) {
 // Cancel is Decision.Cancel; the end of the context, if there was one, no longer settles the call.
 func (p *Permit) Cancel(at ...Instant) (Settled, error) {
 	return p.Settle(Cancelled, at...)
+}
+
+// String is for people to read.
+func (p *Permit) String() string {
+	if p == nil {
+		return "<callgate.Permit, none>"
+	}
+	return p.Decision.String()
 }
 
 // Settle ends an admitted call, and says what it used of its quotas: as Decision.Used and

@@ -16,6 +16,9 @@
 //	if errors.As(err, &refused) {
 //		fmt.Println(refused) // callgate: refused by limit "caller" (rate): retry in 33.3 ms
 //	}
+//	if err != nil {
+//		return err
+//	}
 //	defer permit.Settle(callgate.Success)
 //	permit.Used(tokens)
 //

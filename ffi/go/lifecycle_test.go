@@ -165,6 +165,10 @@ func TestWhatIsNilOrZeroIsHarmless(t *testing.T) {
 		_ = d.String()
 	}
 	for _, p := range []*Permit{nil, {}} {
+		p.Used(1)
+		if p.String() == "" {
+			t.Error("no words for a permit of none")
+		}
 		if settled, err := p.Settle(Success); settled != AlreadySettled || err != nil {
 			t.Error(settled, err)
 		}

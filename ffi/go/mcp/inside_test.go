@@ -126,9 +126,11 @@ func TestNobodyPaysWithANoteThatIsMadeUpOrOver(t *testing.T) {
 	}
 	equal(t, "left behind", leftBehind(), 0)
 	m.drain(Anonymous, "")
-	if _, refused := inner.Begin(t.Context(), Source{Header: old}, nil, Entry{}, 0); refused == nil {
+	running, refused := inner.Begin(t.Context(), Source{Header: old}, nil, Entry{}, 0)
+	if refused == nil {
 		t.Error("let through")
 	}
+	running.Settle(callgate.Success)
 }
 
 func TestAToolReportsToEveryGateThatItsCallHasPassed(t *testing.T) {

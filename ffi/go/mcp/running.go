@@ -100,9 +100,10 @@ func (r *Running) State(units uint64) {
 	}
 }
 
-// Settle ends the call. The first time counts; so it is safe to defer.
+// Settle ends the call. The first time counts, and that of a refused call does nothing; so it is safe to
+// defer.
 func (r *Running) Settle(outcome callgate.Outcome) {
-	if r.hold != nil {
+	if r != nil && r.hold != nil {
 		// What the call leaves behind keeps its context, and calls for its own account.
 		r.mark.isOver.Store(true)
 		r.hold.settle(outcome)
