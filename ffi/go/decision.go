@@ -94,11 +94,7 @@ func (d *Decision) Settle(outcome Outcome, at ...Instant) (Settled, error) {
 	if d == nil || d.gate == nil {
 		return AlreadySettled, checkOutcome(outcome)
 	}
-	when := instantOf(at)
-	if when.IsZero() {
-		when = d.at
-	}
-	return d.gate.settle(d, outcome, atomic.LoadUint64(&d.used), when)
+	return d.gate.settle(d, outcome, atomic.LoadUint64(&d.used), instantOf(at))
 }
 
 // Cancel settles the call as Cancelled: it never ran, and is given back what it was charged, as far as
@@ -174,6 +170,9 @@ func (g *Gate) settle(d *Decision, outcome Outcome, used uint64, at Instant) (Se
 	}
 	if d.gate != g {
 		return 0, &CallError{Field: "permit", Message: "the permit is one of another gate"}
+	}
+	if at.IsZero() {
+		at = d.at
 	}
 	var status engineStatus
 	if direct.IsBuilt {

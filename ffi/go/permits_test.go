@@ -92,6 +92,22 @@ func TestOfManyGoroutinesOneSettles(t *testing.T) {
 	}
 }
 
+func TestACallOfAnInstantOfOnesOwnIsSettledThenWhereNoOtherIsGiven(t *testing.T) {
+	at := At(second, 0)
+	for name, settle := range map[string]func(*Gate, *Decision) (Settled, error){
+		"by its decision": func(_ *Gate, d *Decision) (Settled, error) { return d.Settle(Success) },
+		"by its gate":     func(g *Gate, d *Decision) (Settled, error) { return g.Settle(d, Success, 0) },
+	} {
+		gate := gateOf(t, ConcurrencyLimit{MaxInFlight: 1, Lease: time.Millisecond}, ScopeShared)
+		if settled, err := settle(gate, ask(t, gate, Call{At: at})); settled != SettledNow || err != nil {
+			t.Error(name, settled, err)
+		}
+		if guards, err := gate.Guards("limit", at); err != nil || guards.InFlight != 0 {
+			t.Error(name, guards, err)
+		}
+	}
+}
+
 func TestAPermitOfAnotherGateIsAnErrorAndStaysUnsettled(t *testing.T) {
 	gate, another := rateOf(t, 1, 10), rateOf(t, 1, 10)
 	d := ask(t, gate, Call{Caller: "alice", Cost: 3, At: At(0, 0)})
