@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	if r.ContentLength > maxBytes {
 		return nil, errTooLarge
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBytes+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, sum(maxBytes, 1)))
 	if err == nil && int64(len(body)) > maxBytes {
 		err = errTooLarge
 	}
@@ -30,13 +31,17 @@ func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
 // discardRest reads on in a body that is too large, up to twice the bound: a client that is still sending
 // when its connection is closed would not get to see the answer.
 func discardRest(r *http.Request, maxBytes int64) {
+	most := sum(maxBytes, maxBytes)
 	isUnsent := r.Header.Get("Expect") != ""
-	if isUnsent || r.ContentLength > 2*maxBytes {
+	if isUnsent || r.ContentLength > most {
 		return
 	}
 	// What fails here fails the connection, which has no more to lose than its answer.
-	_, _ = io.CopyN(io.Discard, r.Body, 2*maxBytes)
+	_, _ = io.CopyN(io.Discard, r.Body, most)
 }
+
+// sum of two sizes, or the largest that a number can be.
+func sum(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
 // replayed is a body already read, for the handler to read again.
 func replayed(body []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(body)) }

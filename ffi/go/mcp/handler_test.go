@@ -3,6 +3,7 @@ package mcp
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -102,6 +103,18 @@ func TestALargerBodyIsRefusedWith413(t *testing.T) {
 	equal(t, "endless", m.send(endless).Code, 413)
 	equal(t, "ran", m.app.ran(), 1)
 	equal(t, "charged", m.charged(Anonymous, ""), uint64(1))
+}
+
+func TestTheBoundOfABodyMayBeAsLargeAsANumberCanBe(t *testing.T) {
+	for _, most := range []int64{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64/2 + 1} {
+		m := meter(t, nil, Options{MaxBodyBytes: most})
+		equal(t, "status", m.post(call("work")).Code, 200)
+		equal(t, "body", m.app.bodies, []string{call("work")})
+		equal(t, "charged", m.charged(Anonymous, ""), uint64(1))
+		rest := strings.NewReader("the rest")
+		discardRest(&http.Request{Body: io.NopCloser(rest), ContentLength: -1}, most)
+		equal(t, "left unread", rest.Len(), 0)
+	}
 }
 
 // zeros never ends.
