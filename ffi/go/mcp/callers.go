@@ -55,7 +55,8 @@ type Source struct {
 	Message any
 }
 
-// CallerFunc says who calls. An error is one of the limiter, see OnError.
+// CallerFunc says who calls. An error is one of the limiter, see OnError; where the context has ended, the
+// call is refused.
 type CallerFunc func(ctx context.Context, source Source) (Caller, error)
 
 // WithCaller notes who calls, for the middlewares inside: what an authentication of yours puts in the

@@ -79,7 +79,7 @@ type verdict struct {
 	policy string
 	// cost is how many calls the decision is about.
 	cost int
-	// decision is nil where an internal error decided instead of the gate, or nothing was asked of it.
+	// decision is nil where something else decided than the gate, or nothing was asked of it.
 	decision *callgate.Decision
 }
 
@@ -87,7 +87,7 @@ type verdict struct {
 // own. spent is gate time already spent on the message, for the observation.
 func (m *Meter) decide(ctx context.Context, entries []Entry, source Source, verified *Caller, spent time.Duration) (v *verdict) {
 	started := time.Now()
-	v = m.guarded(func() (*verdict, error) {
+	v = m.guarded(ctx, func() (*verdict, error) {
 		caller, err := m.resolver.resolve(ctx, source, verified)
 		if err != nil {
 			return nil, err
@@ -100,24 +100,34 @@ func (m *Meter) decide(ctx context.Context, entries []Entry, source Source, veri
 	return v
 }
 
-// guarded turns every way to fail into the verdict after an internal error.
-func (m *Meter) guarded(decide func() (*verdict, error)) (v *verdict) {
+// guarded turns every way to fail into the verdict after an internal error. Where the context has ended
+// it is a refusal, and no such error: nobody is there any more to read it, and a call that were admitted
+// would run uncharged.
+func (m *Meter) guarded(ctx context.Context, decide func() (*verdict, error)) (v *verdict) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			v = m.failed(panicked(fault))
 		}
 	}()
 	v, err := decide()
-	if err != nil {
-		return m.failed(err)
+	switch {
+	case err == nil:
+		return v
+	case ctx.Err() != nil:
+		return m.undecided(true)
 	}
-	return v
+	return m.failed(err)
 }
 
 // failed is the verdict after an internal error: it is counted, and logged once in a while.
 func (m *Meter) failed(err error) *verdict {
 	m.countError(err)
-	return &verdict{hold: newCharge(m.settle, nil).hold(), refused: m.options.OnError == OnErrorRefuse}
+	return m.undecided(m.options.OnError == OnErrorRefuse)
+}
+
+// undecided is a verdict that the gate has no part in.
+func (m *Meter) undecided(refused bool) *verdict {
+	return &verdict{hold: newCharge(m.settle, nil).hold(), refused: refused}
 }
 
 func (m *Meter) observe(seen Observation) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"callgate.dev/callgate"
 )
@@ -163,6 +164,45 @@ func TestAnInternalErrorIsLoggedOnceInAWhileWithoutIdentities(t *testing.T) {
 			t.Error(what, log)
 		}
 	}
+}
+
+// usedUp has a quota of which a ledger says that nothing is left.
+func usedUp(t *testing.T) (*callgate.Gate, MeterOptions) {
+	t.Helper()
+	gate := mustGate(t, callgate.Config{
+		Limits: map[string]callgate.Limit{
+			"tokens": callgate.Quota{Limit: 10, Per: 24 * time.Hour, MustSeed: true}, "everybody": hourly(9)},
+		Policies: map[string]callgate.Policy{Authenticated: {byCaller("tokens")}, Anonymous: {shared("everybody")}},
+	})
+	load := func(context.Context, string) (uint64, error) { return 10, nil }
+	seeder, err := callgate.NewSeeder(gate, "tokens", load, callgate.SeederConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann := func(context.Context, Source) (Caller, error) { return Caller{Identity: "ann"}, nil }
+	return gate, MeterOptions{Seeder: seeder, Caller: ann}
+}
+
+func TestAClientThatLeavesBeforeTheDecisionIsNoFailureOfTheLimiterAndIsNotServed(t *testing.T) {
+	timedOut := func(ctx context.Context, _ Source) (Caller, error) {
+		ctx, end := context.WithTimeout(ctx, 0)
+		defer end()
+		return Caller{}, ctx.Err()
+	}
+	gate, seeded := usedUp(t)
+	for name, options := range map[string]MeterOptions{"the seeder": seeded, "the function": {Caller: timedOut}} {
+		m := meter(t, gate, Options{MeterOptions: options})
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		m.send(postRequest(call("work")).WithContext(left))
+		_, refused := m.meter.Begin(left, Source{}, nil, Entry{}, 0)
+		equal(t, name+" refused", refused != nil, true)
+		equal(t, name+" ran", m.app.ran(), 0)
+		equal(t, name+" counted", m.InternalErrors(), uint64(0))
+	}
+	m := meter(t, nil, Options{MeterOptions: MeterOptions{Caller: timedOut}})
+	equal(t, "while the client waits", m.post(call("work")).Code, 200)
+	equal(t, "while the client waits", m.InternalErrors(), uint64(1))
 }
 
 func TestASettlementThatFailsDoesNotReachTheClient(t *testing.T) {
