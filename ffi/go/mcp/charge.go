@@ -33,14 +33,18 @@ type charge struct {
 	outcome callgate.Outcome
 }
 
-func newCharge(settle settleFunc, shares []share) *charge {
-	return &charge{settle: settle, shares: shares, outcome: callgate.Cancelled}
+// newCharge gives the first hold on a charge.
+func newCharge(settle settleFunc, shares []share) *hold {
+	return &hold{charge: &charge{settle: settle, shares: shares, holds: 1, outcome: callgate.Cancelled}}
 }
 
-// hold is for one more who has to let go. After the end it changes nothing.
+// hold is for one more who has to let go; nil where everybody has, which is the end.
 func (c *charge) hold() *hold {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	if c.holds == 0 {
+		return nil
+	}
 	c.holds++
 	return &hold{charge: c}
 }
@@ -126,15 +130,19 @@ func newReceipt(gate *callgate.Gate, calls int, charge *charge) *receipt {
 	return &receipt{gate: gate, charge: charge, left: calls}
 }
 
-// take gives a hold on the charge for one call; nil where all have been taken.
+// take gives a hold on the charge for one call; nil where all have been taken, and where the charge has
+// ended: a handler may come after its client has left.
 func (r *receipt) take() *hold {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if r.left <= 0 {
 		return nil
 	}
-	r.left--
 	taken := r.charge.hold()
+	if taken == nil {
+		return nil
+	}
+	r.left--
 	if r.left == 0 && r.handedOver != nil {
 		r.handedOver()
 	}

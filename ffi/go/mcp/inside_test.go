@@ -52,6 +52,34 @@ func TestAHandlerThatOutlivesItsClientKeepsThePlaceUntilItEnds(t *testing.T) {
 	equal(t, "used", used, []uint64{5})
 }
 
+func TestAHandlerThatComesAfterTheEndOfItsChargeIsDecidedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := meter(t, guardedGate(t, 1), Options{})
+		inner := m.inside()
+		seen := watchSettlements(inner)
+		var header http.Header
+		ctx, leave := context.WithCancel(t.Context())
+		m.app.answer = func(_ http.ResponseWriter, r *http.Request) {
+			header = r.Header
+			leave()
+		}
+		m.send(postRequest(batch(call("a"), call("b"))).WithContext(ctx))
+		equal(t, "its client has left", inFlight(t, m.Gate(), m.clock), uint64(0))
+		running := begin(t, inner, t.Context(), header)
+		equal(t, "while it runs", inFlight(t, m.Gate(), m.clock), uint64(1))
+		equal(t, "reported", ReportUsage(running.Context(), 5), true)
+		if _, refused := inner.Begin(t.Context(), Source{Header: header}, nil, Entry{}, 0); refused == nil {
+			t.Error("there is one place, and two run")
+		}
+		running.Settle(callgate.Success)
+		equal(t, "afterwards", inFlight(t, m.Gate(), m.clock), uint64(0))
+		outcomes, used := seen.get()
+		equal(t, "outcomes", outcomes, []string{"success"})
+		equal(t, "used", used, []uint64{5})
+		time.Sleep(2 * handOverTime)
+	})
+}
+
 func TestAPlaceIsHeldUntilAllWhoRunTheCallHaveEndedAndTheWorstCounts(t *testing.T) {
 	m := meter(t, guardedGate(t, 3), Options{})
 	inner := m.inside()

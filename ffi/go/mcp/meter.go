@@ -127,7 +127,7 @@ func (m *Meter) failed(err error) *verdict {
 
 // undecided is a verdict that the gate has no part in.
 func (m *Meter) undecided(refused bool) *verdict {
-	return &verdict{hold: newCharge(m.settle, nil).hold(), refused: refused}
+	return &verdict{hold: newCharge(m.settle, nil), refused: refused}
 }
 
 func (m *Meter) observe(seen Observation) {
@@ -165,7 +165,7 @@ func (m *Meter) admit(ctx context.Context, caller Caller, entries []Entry) (*ver
 		shares = append(shares, share{v.decision, call.Reserve, m.hasQuota[part.policy]})
 	}
 	isDone = true
-	v.hold = newCharge(m.settle, shares).hold()
+	v.hold = newCharge(m.settle, shares)
 	return v, nil
 }
 
