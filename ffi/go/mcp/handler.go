@@ -142,7 +142,7 @@ func (h *Handler) run(w http.ResponseWriter, r *http.Request, known *note, v *ve
 		outcome := watch.outcome(r.Context(), hasReturned)
 		settle := func() { v.settle(outcome) }
 		// 202 says that the call runs later: on the older transport its answer goes elsewhere.
-		if watch.status == http.StatusAccepted && calls.id != nil {
+		if watch.status == http.StatusAccepted && calls.isRequest {
 			paid.handOver(settle)
 		} else {
 			settle()

@@ -218,8 +218,17 @@ func TestAnAnswerOf202WaitsForItsHandler(t *testing.T) {
 		synctest.Wait()
 		equal(t, "not for long", inFlight(t, m.Gate(), m.clock), uint64(0))
 		equal(t, "left behind", leftBehind(), 0)
-		m.post(`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}`)
-		equal(t, "a notification", inFlight(t, m.Gate(), m.clock), uint64(0))
+		for _, notification := range []string{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}`, callWith("a", "null", "")} {
+			m.post(notification)
+			equal(t, "a notification", inFlight(t, m.Gate(), m.clock), uint64(0))
+		}
+		for _, id := range []string{"1", `""`, "{}", "true", "false", "[1]", "1e999"} {
+			m.post(callWith("a", id, ""))
+			equal(t, id, inFlight(t, m.Gate(), m.clock), uint64(1))
+			time.Sleep(2 * handOverTime)
+		}
+		m.post(batch(`{"jsonrpc":"2.0","id":1,"method":"ping"}`, callWith("a", "null", ""), call("a")))
+		equal(t, "a batch", inFlight(t, m.Gate(), m.clock), uint64(1))
 		time.Sleep(2 * handOverTime)
 	})
 	m := meter(t, guardedGate(t, 3), Options{})

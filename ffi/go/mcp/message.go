@@ -37,6 +37,9 @@ type toolCalls struct {
 	// id is what a refusal echoes, as it was spelled: nil for a batch, and where the message has no
 	// valid id.
 	id json.RawMessage
+	// isRequest: an entry has an id, whether it can be echoed or not, and is no notification. The SDK
+	// mcp-go takes any id.
+	isRequest bool
 }
 
 // unreadableMessage says that a body is not one unambiguous JSON text, so that what a server would
@@ -101,6 +104,7 @@ func (c *toolCalls) read(message []byte, methods map[string]bool) (json.RawMessa
 		}
 	}
 	c.entries = append(c.entries, entry)
+	c.isRequest = c.isRequest || len(id) > 0 && string(id) != "null"
 	return echoedID(id), nil
 }
 
