@@ -165,7 +165,7 @@ func (r *receipt) handOver(settle func()) {
 	r.mutex.Lock()
 	if r.left > 0 && hasHandlers(r.gate) {
 		once := sync.OnceFunc(settle)
-		timer := time.AfterFunc(handOverTime, once)
+		timer := time.AfterFunc(handOverTimeOf(r.gate), once)
 		r.handedOver = func() {
 			timer.Stop()
 			once()
@@ -180,10 +180,28 @@ func (r *receipt) handOver(settle func()) {
 // and a note for that of any request.
 const handOverTime = 5 * time.Second
 
-// gatesWithHandlers has the gates on which a middleware is around the handlers of a server.
-var gatesWithHandlers sync.Map // of true, by weak.Pointer[callgate.Gate]
+// briefHandOverTime is that of a charge where the SDK, as mcp-go, does not ask its middleware about every
+// call: with the name of a tool that does not exist, any caller keeps a place for so long. A handler comes
+// at once as a rule; one that comes later is decided anew.
+const briefHandOverTime = 250 * time.Millisecond
+
+// The gates on which a middleware is around the handlers of a server, and those of them on which it does
+// not see every call.
+var gatesWithHandlers, gatesWithSomeHandlers sync.Map // of true, by weak.Pointer[callgate.Gate]
 
 func expectHandlers(gate *callgate.Gate) { gatesWithHandlers.Store(weak.Make(gate), true) }
+
+func expectSomeHandlers(gate *callgate.Gate) {
+	gatesWithSomeHandlers.Store(weak.Make(gate), true)
+	expectHandlers(gate)
+}
+
+func handOverTimeOf(gate *callgate.Gate) time.Duration {
+	if _, ok := gatesWithSomeHandlers.Load(weak.Make(gate)); ok {
+		return briefHandOverTime
+	}
+	return handOverTime
+}
 
 func hasHandlers(gate *callgate.Gate) bool {
 	_, ok := gatesWithHandlers.Load(weak.Make(gate))

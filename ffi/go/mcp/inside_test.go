@@ -237,6 +237,35 @@ func TestAnAnswerOf202WaitsForItsHandler(t *testing.T) {
 	equal(t, "without a handler to expect", inFlight(t, m.Gate(), m.clock), uint64(0))
 }
 
+func TestAnAnswerOf202WaitsBrieflyWhereAHandlerMayNeverCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := meter(t, guardedGate(t, 1), Options{})
+		inner := m.inside()
+		inner.ExpectSomeHandlers()
+		var header http.Header
+		m.app.answer = func(w http.ResponseWriter, r *http.Request) {
+			header = r.Header
+			w.WriteHeader(http.StatusAccepted)
+		}
+		m.post(call("a"))
+		time.Sleep(briefHandOverTime - time.Nanosecond)
+		equal(t, "until then", inFlight(t, m.Gate(), m.clock), uint64(1))
+		time.Sleep(2 * time.Nanosecond)
+		synctest.Wait()
+		equal(t, "then", inFlight(t, m.Gate(), m.clock), uint64(0))
+		running := begin(t, inner, t.Context(), header)
+		equal(t, "a late one takes a place of its own", inFlight(t, m.Gate(), m.clock), uint64(1))
+		running.Settle(callgate.Success)
+		m.post(call("a"))
+		running = begin(t, inner, t.Context(), header)
+		time.Sleep(2 * briefHandOverTime)
+		equal(t, "one in time keeps it", inFlight(t, m.Gate(), m.clock), uint64(1))
+		running.Settle(callgate.Success)
+		equal(t, "afterwards", inFlight(t, m.Gate(), m.clock), uint64(0))
+		time.Sleep(2 * handOverTime)
+	})
+}
+
 func TestACallThatTheServerMakesItselfIsPartOfItsOwn(t *testing.T) {
 	m := meter(t, nil, Options{})
 	inner := m.inside()

@@ -32,6 +32,10 @@ func markOf(ctx context.Context) *mark {
 // before its calls run is then not over before they have.
 func (m *Meter) ExpectHandlers() { expectHandlers(m.gate) }
 
+// ExpectSomeHandlers is ExpectHandlers for an SDK that does not ask its middleware about every call, such
+// as one of an unknown tool: such a request is then over a moment later.
+func (m *Meter) ExpectSomeHandlers() { expectSomeHandlers(m.gate) }
+
 // Begin charges one call inside a server, or refuses it: what the middlewares of the SDKs share, and
 // those of other SDKs may use. errorCode is the JSON-RPC code of a refusal, [DefaultErrorCode] for 0.
 //

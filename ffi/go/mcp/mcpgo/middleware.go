@@ -44,7 +44,7 @@ func New(gate *callgate.Gate, options Options) (*Middleware, error) {
 	if err != nil {
 		return nil, err
 	}
-	meter.ExpectHandlers()
+	meter.ExpectSomeHandlers()
 	return &Middleware{meter: meter}, nil
 }
 

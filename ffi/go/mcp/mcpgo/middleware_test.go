@@ -344,16 +344,7 @@ func TestOnTheOlderTransportACallIsChargedOnceAndKeepsItsPlaceUntilItEnds(t *tes
 		<-goOn
 		return sdk.NewToolResultText("done"), nil
 	})
-	listening := s.serve(mcp.Options{}, func(m *server.MCPServer) http.Handler { return server.NewSSEServer(m) })
-	stream, err := http.Get(listening.URL + "/sse")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = stream.Body.Close() }()
-	endpoint := readUntil(t, stream.Body, "sessionId=")
-	_, id, _ := strings.Cut(endpoint, "sessionId=")
-	url := listening.URL + "/message?sessionId=" + strings.TrimSpace(id)
-	status, body := post(t.Context(), url, callOf("slow"))
+	status, body := post(t.Context(), s.serveSSE(), callOf("slow"))
 	same(t, body, status, http.StatusAccepted)
 	<-s.waiting
 	same(t, "while it runs", s.guards().InFlight, 1)
@@ -362,8 +353,37 @@ func TestOnTheOlderTransportACallIsChargedOnceAndKeepsItsPlaceUntilItEnds(t *tes
 	same(t, "charged", s.charged(mcp.Anonymous, "", 0), 1)
 }
 
+// A call that nobody runs must not keep its place for as long as a handler may take to come.
+func TestOnTheOlderTransportACallOfAnUnknownToolGivesItsPlaceBackSoon(t *testing.T) {
+	s := newTools(t, Options{})
+	url := s.serveSSE()
+	begun := time.Now()
+	for range 3 {
+		status, body := post(t.Context(), url, callOf("none such"))
+		same(t, body, status, http.StatusAccepted)
+	}
+	s.untilFree()
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Error(took)
+	}
+	same(t, "charged", s.charged(mcp.Anonymous, "", 0), 3)
+}
+
+// serveSSE serves the older transport, and gives the address of a session's messages.
+func (s *tools) serveSSE() string {
+	s.t.Helper()
+	listening := s.serve(mcp.Options{}, func(m *server.MCPServer) http.Handler { return server.NewSSEServer(m) })
+	stream, err := http.Get(listening.URL + "/sse")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = stream.Body.Close() })
+	_, id, _ := strings.Cut(readUntil(s.t, stream.Body, "sessionId="), "sessionId=")
+	return listening.URL + "/message?sessionId=" + strings.TrimSpace(id)
+}
+
 // readUntil reads lines until one has that in it.
-func readUntil(t *testing.T, from io.Reader, what string) string {
+func readUntil(t testing.TB, from io.Reader, what string) string {
 	t.Helper()
 	var line bytes.Buffer
 	for one := make([]byte, 1); ; {
