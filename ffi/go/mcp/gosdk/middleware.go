@@ -89,7 +89,11 @@ func (m *Middleware) run(ctx context.Context, method string, request sdk.Request
 	defer func() { running.Settle(outcome) }()
 	result, err := next(running.Context(), method, request)
 	call, _ := result.(*sdk.CallToolResult)
-	outcome = mcp.OutcomeOf(ctx, err, call != nil && call.IsError, isClientFault(err))
+	isError, fault := call != nil && call.IsError, err
+	if isError && err == nil {
+		fault = call.GetError()
+	}
+	outcome = mcp.OutcomeOf(ctx, err, isError, isClientFault(fault))
 	if err == nil && m.meter.UsageMeta() != "" {
 		if units, isStated := mcp.UnitsOf(metaOf(result)[m.meter.UsageMeta()]); isStated {
 			running.State(units)
@@ -147,11 +151,22 @@ func metaOf(result sdk.Result) map[string]any {
 func isClientFault(err error) bool {
 	var answer *jsonrpc.Error
 	if !errors.As(err, &answer) {
-		return false
+		return err != nil && isAboutArguments(err)
 	}
 	switch answer.Code {
-	case jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound:
+	case jsonrpc.CodeInvalidParams, jsonrpc.CodeInvalidRequest, jsonrpc.CodeMethodNotFound,
+		sdk.CodeHeaderMismatch, sdk.CodeMissingRequiredClientCapabilities, sdk.CodeUnsupportedProtocolVersion,
+		sdk.CodeURLElicitationRequired:
 		return true
 	}
 	return false
+}
+
+// isAboutArguments: the SDK has turned away the arguments of a typed tool. Those that its schema forbids
+// have an error with these words; of those that its Go type can't hold, a number beyond 64 bits, say, the
+// SDK hands on the decoder's error as it is. A tool that hands on such an error of its own is taken for
+// one with bad arguments: better than that any caller could open the breaker.
+func isAboutArguments(err error) bool {
+	_, isOfDecoder := err.(*json.UnmarshalTypeError)
+	return isOfDecoder || strings.HasPrefix(err.Error(), `validating "arguments":`)
 }

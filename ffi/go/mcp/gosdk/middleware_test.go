@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -193,10 +194,44 @@ func TestTheClientsOwnMistakesDoNotCountAgainstTheServer(t *testing.T) {
 	same(t, "charged", s.charged(mcp.Anonymous, ""), 3)
 	same(t, "in flight", s.inFlight(), 0)
 	for code, want := range map[int64]bool{jsonrpc.CodeInvalidParams: true, jsonrpc.CodeInvalidRequest: true,
-		jsonrpc.CodeMethodNotFound: true, jsonrpc.CodeInternalError: false, -31004: false} {
+		jsonrpc.CodeMethodNotFound: true, sdk.CodeURLElicitationRequired: true, sdk.CodeMissingRequiredClientCapabilities: true,
+		sdk.CodeUnsupportedProtocolVersion: true, sdk.CodeHeaderMismatch: true, jsonrpc.CodeInternalError: false, -31004: false} {
 		same(t, "client fault", isClientFault(fmt.Errorf("wrapped: %w", &jsonrpc.Error{Code: code})), want)
 	}
 	same(t, "client fault", isClientFault(errors.New("other")), false)
+	same(t, "client fault", isClientFault(nil), false)
+}
+
+// A tool of the SDK's AddTool turns arguments away by a result, not by an error.
+func TestBadArgumentsDoNotCountAgainstTheServer(t *testing.T) {
+	type typed struct {
+		Small int8      `json:"small,omitempty"`
+		Large int64     `json:"large,omitempty"`
+		When  time.Time `json:"when,omitzero"`
+	}
+	ran := 0
+	for name, arguments := range map[string]string{
+		"another type": `{"small":"one"}`, "unknown": `{"smal":1}`, "an array": `[]`,
+		"too large": `{"small":1000}`, "far too large": `{"large":1e30}`, "no time": `{"when":"tomorrow"}`,
+	} {
+		s := newTools(t, nil, Options{})
+		sdk.AddTool(s.server, &sdk.Tool{Name: "typed"}, func(context.Context, *sdk.CallToolRequest, typed) (*sdk.CallToolResult, any, error) {
+			ran++
+			return &sdk.CallToolResult{}, nil, nil
+		})
+		session := s.client()
+		for range 3 {
+			result, err := session.CallTool(t.Context(), &sdk.CallToolParams{Name: "typed", Arguments: json.RawMessage(arguments)})
+			if err != nil || !result.IsError {
+				t.Error(name, err)
+			}
+		}
+		same(t, name+": breakers", s.guards().Open, 0)
+		same(t, name+": in flight", s.inFlight(), 0)
+		same(t, name+": charged", s.charged(mcp.Anonymous, ""), 3)
+	}
+	same(t, "ran", ran, 0)
+	same(t, "a tool's own decoding", isClientFault(fmt.Errorf("upstream: %w", json.Unmarshal([]byte("1"), new(string)))), false)
 }
 
 func TestACallThatItsClientCancelsIsAbandonedAndStaysCharged(t *testing.T) {
