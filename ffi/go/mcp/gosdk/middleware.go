@@ -37,6 +37,9 @@ type Options struct {
 // [Protect] has found out, else whom the SDK's token is about, else what mcp.WithCaller has noted in the
 // context (of a session, that is the context of the request which opened it).
 //
+// A call that fails by what its client sent is no failure to a breaker: one of an unknown tool, one whose
+// arguments the SDK turns away, and one whose handler returns a jsonrpc.Error of CodeInvalidParams.
+//
 // The older HTTP+SSE transport of the SDK says nothing of the request that carried a message: there a
 // call that passes Protect as well is charged twice, so use one of them.
 type Middleware struct {

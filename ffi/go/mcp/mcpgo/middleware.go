@@ -9,6 +9,8 @@ package mcpgo
 
 import (
 	"context"
+	"errors"
+	"regexp"
 
 	sdk "github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
@@ -26,6 +28,9 @@ type Options struct {
 //
 // A refusal is a tool result of isError, whose text a model reads: a middleware of this SDK's can answer
 // with no JSON-RPC error of its own. A Caller function gets the SDK's request as Source.Message.
+//
+// A call that fails by what its client sent is no failure to a breaker: one whose arguments the SDK can't
+// bind, and one whose handler returns the SDK's ErrInvalidParams.
 //
 // The SDK asks its middleware for tools that it knows and runs at once: calls of unknown tools, and those
 // that it runs as tasks, are charged by mcp.Protect only. For clients that don't know of calls of several
@@ -66,7 +71,7 @@ func (m *Middleware) Tools(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 		outcome := callgate.Failure // that of a handler that panics
 		defer func() { running.Settle(outcome) }()
 		result, err := next(running.Context(), request)
-		outcome = mcp.OutcomeOf(ctx, err, result != nil && result.IsError, false)
+		outcome = mcp.OutcomeOf(ctx, err, result != nil && result.IsError, isClientFault(result, err))
 		if units, isStated := mcp.UnitsOf(m.stated(result)); isStated {
 			running.State(units)
 		}
@@ -80,4 +85,28 @@ func (m *Middleware) stated(result *sdk.CallToolResult) any {
 		return nil
 	}
 	return result.Meta.AdditionalFields[m.meter.UsageMeta()]
+}
+
+// isClientFault: the call failed by what the client sent, or lacks, not by the server.
+func isClientFault(result *sdk.CallToolResult, err error) bool {
+	if err == nil {
+		return saysArguments(result)
+	}
+	var elicitation sdk.URLElicitationRequiredError
+	var elicitations *sdk.URLElicitationRequiredError
+	return errors.As(err, &elicitation) || errors.As(err, &elicitations) || errors.Is(err, sdk.ErrInvalidParams) ||
+		sdk.IsMissingRequiredClientCapability(err) || aboutArguments.MatchString(err.Error())
+}
+
+// aboutArguments is what the SDK says of arguments that a tool can't take: for a typed tool by itself; for
+// others by the errors of RequireInt and the like, which tools hand on as they are.
+var aboutArguments = regexp.MustCompile(`^(failed to bind arguments: |required argument ".*" not found|` +
+	`(item \d+ in )?argument ".*" (is not|cannot be converted to) )`)
+
+func saysArguments(result *sdk.CallToolResult) bool {
+	if result == nil || !result.IsError || len(result.Content) == 0 {
+		return false
+	}
+	text, isText := result.Content[0].(sdk.TextContent)
+	return isText && aboutArguments.MatchString(text.Text)
 }

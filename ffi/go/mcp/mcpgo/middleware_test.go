@@ -189,6 +189,52 @@ func TestACallThatFailsIsAFailureAndOneThatPanicsToo(t *testing.T) {
 	}
 }
 
+func TestBadArgumentsDoNotCountAgainstTheServer(t *testing.T) {
+	type typed struct{ N int }
+	required := func(_ context.Context, request sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		if _, err := request.RequireInt("N"); err != nil {
+			return sdk.NewToolResultError(err.Error()), nil
+		}
+		_, err := request.RequireStringSlice("names")
+		return nil, err
+	}
+	for name, each := range map[string]struct {
+		tool      server.ToolHandlerFunc
+		arguments any
+	}{
+		"typed": {sdk.NewTypedToolHandler(func(context.Context, sdk.CallToolRequest, typed) (*sdk.CallToolResult, error) {
+			return sdk.NewToolResultText("done"), nil
+		}), map[string]any{"N": "one"}},
+		"structured": {sdk.NewStructuredToolHandler(func(context.Context, sdk.CallToolRequest, typed) (int, error) {
+			return 1, nil
+		}), []int{1}},
+		"missing":  {required, nil},
+		"no int":   {required, map[string]any{"N": true}},
+		"no digit": {required, map[string]any{"N": "one"}},
+		"no list":  {required, map[string]any{"N": 1, "names": 2}},
+		"an item":  {required, map[string]any{"N": 1, "names": []any{"a", 2}}},
+		"a flow": {func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return nil, sdk.URLElicitationRequiredError{}
+		}, nil},
+		"its own word": {func(context.Context, sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			return nil, fmt.Errorf("no such city: %w", sdk.ErrInvalidParams)
+		}, nil},
+	} {
+		s := newTools(t, Options{})
+		s.server.AddTool(sdk.NewTool("picky"), each.tool)
+		c := s.client()
+		for range 3 {
+			var request sdk.CallToolRequest
+			request.Params.Name, request.Params.Arguments = "picky", each.arguments
+			if result, err := c.CallTool(t.Context(), request); err == nil && !result.IsError {
+				t.Error(name, text(result))
+			}
+		}
+		same(t, name+": breakers", s.guards().Open, 0)
+		same(t, name+": charged", s.charged(mcp.Anonymous, "", 0), 3)
+	}
+}
+
 func TestACallWhoseContextEndsIsAbandoned(t *testing.T) {
 	s := newTools(t, Options{})
 	c := s.client()
