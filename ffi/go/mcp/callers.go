@@ -69,7 +69,8 @@ func WithCaller(ctx context.Context, caller Caller) context.Context {
 	return withNote(ctx, &note{caller: &caller, receipts: known.receipts})
 }
 
-// CallerOf is the verified caller of a message, as far as one is known in its context.
+// CallerOf is the verified caller of a message, as far as one is known in its context. In a session of
+// go-sdk that is the one who opened it, unless gosdk.New(gate, …).Receiving is there, too.
 func CallerOf(ctx context.Context) (caller Caller, isKnown bool) {
 	if known := noteOf(ctx); known.caller != nil {
 		return *known.caller, true

@@ -11,7 +11,8 @@
 //   - Package mcpgo: mark3labs/mcp-go, any transport.
 //   - [Meter]: for a middleware of another SDK.
 //
-// Both an HTTP middleware and one of an SDK may be on one gate: a call is charged once then.
+// Both an HTTP middleware and one of an SDK may be on one gate: a call is charged once then. For what tools
+// report, sessions of go-sdk need both, or UsageMeta, see [ReportUsage].
 //
 // Everything may be used from any goroutine at any time.
 package mcp

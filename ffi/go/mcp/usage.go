@@ -16,6 +16,9 @@ import (
 // It counts when the call ends; until then the call has set aside its reserve, which is also what it
 // costs where nothing is said. ctx is the one that the tool's handler got, or one made of it; any
 // goroutine may report. The answer tells whether there is a metered call that goes on.
+//
+// Sessions of go-sdk need gosdk.New(gate, …).Receiving beside Protect, or MeterOptions.UsageMeta: the SDK
+// runs their tools in the context of the request that opened the session, where nothing is counted.
 func ReportUsage(ctx context.Context, units uint64) (isMetered bool) {
 	for _, call := range usagesOf(ctx) {
 		if call.report(units) {

@@ -18,6 +18,9 @@ import (
 //
 //	handler, err := gosdk.Protect(sdk.NewStreamableHTTPHandler(getServer, nil), gate, mcp.Options{})
 //	http.Handle("/mcp", auth.RequireBearerToken(verifier, nil)(handler))
+//
+// In sessions (all but StreamableHTTPOptions.Stateless), mcp.ReportUsage needs Middleware.Receiving on the
+// same gate as well, or UsageMeta: else it counts nothing.
 func Protect(next http.Handler, gate *callgate.Gate, options mcp.Options) (*mcp.Handler, error) {
 	if options.Verified == nil {
 		options.Verified = CallerOfRequest

@@ -24,6 +24,12 @@ func ExampleNew() {
 
 func ExampleProtect() {
 	server := sdk.NewServer(&sdk.Implementation{Name: "example", Version: "1.0"}, nil)
+	// Both on one gate: a call is charged once, and mcp.ReportUsage counts in sessions, too.
+	inside, err := gosdk.New(nil, gosdk.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server.AddReceivingMiddleware(inside.Receiving)
 	served := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
 	metered, err := gosdk.Protect(served, nil, mcp.Options{APIKeys: mcp.NoAPIKeys})
 	if err != nil {

@@ -117,29 +117,52 @@ func (s *switching) RoundTrip(r *http.Request) (*http.Response, error) {
 	return fields{"X-API-Key", s.key}.RoundTrip(r)
 }
 
+func quotaGate(t *testing.T) *callgate.Gate {
+	t.Helper()
+	gate, err := callgate.New(callgate.Config{
+		Limits: map[string]callgate.Limit{"tokens": callgate.Quota{Limit: 1_000, Per: 24 * time.Hour}},
+		Policies: map[string]callgate.Policy{
+			mcp.Authenticated: {{Limit: "tokens", Scope: callgate.ScopeCaller}},
+			mcp.Anonymous:     {{Limit: "tokens", Scope: callgate.ScopeShared}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gate
+}
+
+func (s *tools) untilCharged(units uint64) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); s.charged(mcp.Anonymous, "") != units; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatal(s.charged(mcp.Anonymous, ""))
+		}
+	}
+}
+
 func TestToolsReportThroughBothMiddlewares(t *testing.T) {
 	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
-		gate, err := callgate.New(callgate.Config{
-			Limits: map[string]callgate.Limit{"tokens": callgate.Quota{Limit: 1_000, Per: 24 * time.Hour}},
-			Policies: map[string]callgate.Policy{
-				mcp.Authenticated: {{Limit: "tokens", Scope: callgate.ScopeCaller}},
-				mcp.Anonymous:     {{Limit: "tokens", Scope: callgate.ScopeShared}},
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := newTools(t, gate, Options{})
+		s := newTools(t, quotaGate(t), Options{})
 		s.used = 300
 		session := user(t, s.serveHTTP(options, s.protected(mcp.Options{})))
 		for range 2 {
 			_, _ = work(t, session, "work")
 		}
-		for end := time.Now().Add(time.Minute); s.charged(mcp.Anonymous, "") != 600; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal(s.charged(mcp.Anonymous, ""))
-			}
+		s.untilCharged(600)
+	})
+}
+
+func TestWhatResultsStateIsReadInFrontOfTheServerAlone(t *testing.T) {
+	onEach(t, func(t *testing.T, options *sdk.StreamableHTTPOptions) {
+		s := newTools(t, makeGate(t), Options{}) // another gate than the one in front
+		s.gate, s.meta = quotaGate(t), sdk.Meta{"callgate/used": 300}
+		stated := mcp.Options{MeterOptions: mcp.MeterOptions{UsageMeta: "callgate/used"}}
+		session := user(t, s.serveHTTP(options, s.protected(stated)))
+		for range 2 {
+			_, _ = work(t, session, "work")
 		}
+		s.untilCharged(600)
 	})
 }
 
