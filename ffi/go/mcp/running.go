@@ -49,7 +49,8 @@ func (m *Meter) ExpectSomeHandlers() { expectSomeHandlers(m.gate) }
 //
 // verified is the caller that the SDK's authentication knows, or nil. A call that the server makes in
 // the course of one that it was charged for costs nothing, and so does one that an outer middleware on
-// the same gate has charged: it keeps that one's places until it has ended, too.
+// the same gate has charged: it keeps that one's places until it has ended, too. Where the client left
+// before it began, those are free already, and it is decided anew.
 func (m *Meter) Begin(ctx context.Context, source Source, verified *Caller, entry Entry, errorCode int) (*Running, *JSONRPCError) {
 	if entry.Method == "" {
 		entry.Method = MeteredMethod
