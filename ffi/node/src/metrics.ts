@@ -123,7 +123,14 @@ export function metricsHandler(
     } else if (request.method !== "GET" && request.method !== "HEAD") {
       respond(response, 405, "GET or HEAD\n", { allow: "GET, HEAD" });
     } else {
-      respond(response, 200, metricsText(...gates), { "content-type": METRICS_CONTENT_TYPE });
+      let text: string;
+      try {
+        text = metricsText(...gates);
+      } catch (error) {
+        // Nobody would catch it here, and a gate may be closed while its server still answers.
+        return respond(response, 503, `${(error as Error).message}\n`);
+      }
+      respond(response, 200, text, { "content-type": METRICS_CONTENT_TYPE });
     }
   };
 }

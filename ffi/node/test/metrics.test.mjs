@@ -217,3 +217,10 @@ test("metrics of no gate are an error", () => {
     assert.throws(() => make(5), /takes gates, not a number/);
   }
 });
+
+test("a scrape of a closed gate gets 503, and the server lives on", async () => {
+  const gate = gateWithAPast();
+  gate.close();
+  const { status, body } = await answer(metricsHandler(gate), "GET", "/metrics");
+  assert.deepEqual([status, body], [503, "the gate is closed\n"]);
+});
