@@ -12,6 +12,7 @@ import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { ConfigError, type Decision, Gate, RateLimit } from "../index.js";
 import { AUTHENTICATED, bearerToken, Caller, type RequestFacts } from "./callers.js";
 import type { Environment } from "./env.js";
+import { kindOf } from "../text.js";
 import { logger } from "./log.js";
 import {
   DEFAULT_ERROR_CODE,
@@ -45,6 +46,7 @@ export class APIKeys {
    * key or user. */
   constructor(users: Readonly<Record<string, string>>, options: APIKeysOptions = {}) {
     for (const [key, user] of Object.entries(users)) {
+      if (typeof user !== "string") throw new TypeError(`the user of an API key must be a string, not ${kindOf(user)}`);
       if (key === "" || user === "") throw new ConfigError("an API key and its user can't be empty", "users");
       this.#users.push({ digest: this.#digest(Buffer.from(key)), user });
     }

@@ -7,6 +7,7 @@
  */
 
 import { ConfigError, type Gate, Key } from "../index.js";
+import { isText } from "../config.js";
 import { kindOf, listed, quoted } from "../text.js";
 
 export const AUTHENTICATED = "authenticated";
@@ -95,9 +96,13 @@ function record(value: unknown): Record<string, unknown> {
 export class CallerResolver {
   readonly #function: CallerFunction<never> | undefined;
   readonly #hasForwarded: boolean;
+  readonly #perCaller: ReadonlySet<string>;
 
   /** Throws a `ConfigError` where the gate lacks a policy that calls would need. */
   constructor(gate: Gate, callerFunction?: CallerFunction<never>) {
+    if (callerFunction !== undefined && typeof callerFunction !== "function") {
+      throw new TypeError(`caller must be a function that answers who calls, not ${kindOf(callerFunction)}`);
+    }
     const policies = gate.policies;
     const needed = callerFunction === undefined ? [ANONYMOUS, AUTHENTICATED] : [ANONYMOUS];
     for (const policy of needed) {
@@ -106,7 +111,8 @@ export class CallerResolver {
         throw new ConfigError(`the gate needs a policy named ${quoted(policy)}; it has ${known}`, "policies");
       }
     }
-    if (policies.get(ANONYMOUS)!.some(([, scope]) => scope === "caller" || scope === "caller_tool")) {
+    this.#perCaller = withScope(gate, ["caller", "caller_tool"]);
+    if (this.#perCaller.has(ANONYMOUS)) {
       const text = `policy ${quoted(ANONYMOUS)} has a limit per caller, and there is no caller to charge`;
       throw new ConfigError(text, "scope", { policy: ANONYMOUS });
     }
@@ -116,10 +122,29 @@ export class CallerResolver {
 
   /** The caller of one request: by the user's function where there is one, else by the facts. */
   async resolve(source: unknown, facts: RequestFacts | undefined): Promise<Caller> {
-    if (this.#function !== undefined) return asCaller(await this.#function(source as never));
+    if (this.#function !== undefined) return this.#whole(asCaller(await this.#function(source as never)));
     const caller = callerOfRequest(facts);
-    return caller.policy === FORWARDED_BEARER && !this.#hasForwarded ? new Caller(ANONYMOUS) : caller;
+    if (caller.policy === FORWARDED_BEARER && !this.#hasForwarded) return new Caller(ANONYMOUS);
+    return this.#whole(caller);
   }
+
+  /** A caller that the gate can decide about: without an identity nobody has a state of his own. */
+  #whole(caller: Caller): Caller {
+    const { policy, identity } = caller;
+    if (typeof identity === "string" && !isText(identity)) return new Caller(policy, Buffer.from(identity));
+    const isEmpty = identity === undefined || identity === null || (!(identity instanceof Key) && identity.length === 0);
+    if (!isEmpty) return caller;
+    return this.#perCaller.has(policy) ? new Caller(ANONYMOUS) : new Caller(policy);
+  }
+}
+
+/** The policies that keep state by one of these. */
+export function withScope(gate: Gate, scopes: readonly string[]): Set<string> {
+  const found = new Set<string>();
+  for (const [name, rules] of gate.policies) {
+    if (rules.some(([, scope]) => scopes.includes(scope))) found.add(name);
+  }
+  return found;
 }
 
 function asCaller(answer: unknown): Caller {

@@ -33,6 +33,11 @@ export class Charge {
     this.#shares = shares;
   }
 
+  /** Whether all have let go. */
+  get isOver(): boolean {
+    return this.#holds === 0;
+  }
+
   /** One more who has to let go. After the end it changes nothing. */
   hold(): Hold {
     this.#holds += 1;
@@ -43,6 +48,7 @@ export class Charge {
     this.#holds -= 1;
     if (WEIGHT[outcome] > WEIGHT[this.#outcome]) this.#outcome = outcome;
     if (this.#holds > 0) return;
+    this.usage.isOver = true;
     const shares = this.#shares;
     this.#shares = [];
     const used = this.#used(shares);
@@ -99,7 +105,8 @@ export class Receipt {
 
   /** A hold on the charge for one call; undefined where all have been taken. */
   take(): Hold | undefined {
-    if (this.#left <= 0) return undefined;
+    // Of calls whose client left before they began, nothing is held any more: they are charged anew.
+    if (this.#left <= 0 || this.#charge.isOver) return undefined;
     this.#left -= 1;
     const hold = this.#charge.hold();
     if (this.#left === 0) this.#handedOver?.();

@@ -2,7 +2,7 @@
 
 import { ConfigError, type Gate, type Key } from "../index.js";
 import { kindOf, listed, quoted } from "../text.js";
-import { ANONYMOUS, type Caller, FORWARDED_BEARER } from "./callers.js";
+import { ANONYMOUS, type Caller, FORWARDED_BEARER, withScope } from "./callers.js";
 import { type Entry, METERED_METHOD, METERED_METHODS } from "./message.js";
 
 /** A policy's name, for callers of every class; or a policy's name for each class, by the name of the
@@ -24,9 +24,9 @@ export interface Charged {
 }
 
 export interface Choices {
-  readonly tools?: Readonly<Record<string, PolicyChoice>>;
-  readonly methods?: Readonly<Record<string, PolicyChoice>>;
-  readonly continuations?: PolicyChoice;
+  readonly tools?: Readonly<Record<string, PolicyChoice>> | undefined;
+  readonly methods?: Readonly<Record<string, PolicyChoice>> | undefined;
+  readonly continuations?: PolicyChoice | undefined;
 }
 
 /** The choices of one middleware, checked against its gate. */
@@ -105,14 +105,6 @@ export class PolicyChooser {
   #tool(policy: string, entry: Entry): string | undefined {
     return this.#perTool.has(policy) ? (entry.tool ?? UNNAMED_TOOL) : undefined;
   }
-}
-
-function withScope(gate: Gate, scopes: readonly string[]): Set<string> {
-  const found = new Set<string>();
-  for (const [name, rules] of gate.policies) {
-    if (rules.some(([, scope]) => scopes.includes(scope))) found.add(name);
-  }
-  return found;
 }
 
 function check(gate: Gate, option: string, key: string | undefined, choice: unknown): void {

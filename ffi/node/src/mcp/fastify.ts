@@ -7,7 +7,7 @@ import type { Gate } from "../index.js";
 import { CALLER } from "./callers.js";
 import { within } from "./context.js";
 import { Admission, type Found, HttpGuard, type HttpFacts, type HttpOptions } from "./http.js";
-import { nodeFacts, watch } from "./node.js";
+import { isGone, isPost, nodeFacts, watch, withoutKeyOf } from "./node.js";
 import { BodyTooLarge, ClientGone, readBody, type RequestStream } from "./node-body.js";
 import type { HttpResponse } from "./refusal.js";
 
@@ -62,7 +62,7 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
     if (identified.caller !== undefined) {
       (request as { [CALLER]?: unknown })[CALLER] = identified.caller;
       request.raw.url = identified.url;
-      if (typeof request.query === "object") delete (request.query as { key?: unknown } | null)?.key;
+      withoutKeyOf(request.query);
       return within({ caller: identified.caller }, done);
     }
     done();
@@ -70,7 +70,7 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
 
   /** Before fastify's own parser, which is the less strict one. */
   function read(request: Request, reply: FastifyReply, payload: RequestStream, done: PayloadDone): void {
-    if (request.method !== "POST") return done();
+    if (!isPost(request)) return done();
     readBody(payload, guard.maxBodyBytes, false).then(
       (bytes) => {
         const found = guard.read({ bytes }, factsOf(request));
@@ -92,7 +92,7 @@ export function fastifyPlugin<Request extends FastifyRequest = FastifyRequest>(
     const admission = await guard.admit(found, request, factsOf(request));
     if (admission === undefined) return done();
     if (!(admission instanceof Admission)) return send(reply, admission);
-    if (reply.raw.destroyed) return admission.end("cancelled");
+    if (isGone(reply.raw)) return admission.end("cancelled");
     watch(reply.raw, admission);
     admission.run(done);
   }

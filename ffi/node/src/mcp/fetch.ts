@@ -41,13 +41,20 @@ export function protect<Handler extends FetchFunction | FetchHandler>(
   const guarded = (answer: FetchFunction<unknown[]>) =>
     ((request: Request, ...rest: unknown[]) =>
       guardFetch(guard, request, rest, answer)) as unknown as FetchFunction;
-  if (typeof handler === "function") return guarded(handler as FetchFunction<unknown[]>) as Handler;
+  if (typeof handler === "function") {
+    const answer = guarded(handler as FetchFunction<unknown[]>);
+    return new Proxy(handler, { apply: (_target, _this, given) => answer(...(given as [never])) });
+  }
   const answer = guarded((request, ...rest) => handler.fetch(request, ...(rest as never[])));
-  return new Proxy(handler, {
-    get(target, name) {
+  // A proxy of what is frozen may not have another `fetch`; one of a copy may.
+  const seen = Object.isFrozen(handler)
+    ? Object.assign(Object.create(Object.getPrototypeOf(handler) as object | null) as Handler, handler)
+    : handler;
+  return new Proxy(seen, {
+    get(_seen, name) {
       if (name === "fetch") return answer;
-      const value: unknown = Reflect.get(target, name, target);
-      return typeof value === "function" ? (value.bind(target) as unknown) : value;
+      const value: unknown = Reflect.get(handler, name, handler);
+      return typeof value === "function" ? (value.bind(handler) as unknown) : value;
     },
   });
 }
@@ -159,20 +166,19 @@ export async function runFetch<Source>(
     signal.removeEventListener("abort", onAbort);
     settle();
   };
-  let response: Response;
   try {
-    response = await admission.run(application);
+    const response = await admission.run(application);
+    if (response.body === null) {
+      end(() => admission.complete(response.status));
+      return response;
+    }
+    const body = watched(response, admission, end);
+    const { status, statusText, headers } = response;
+    return new Response(body, { status, statusText, headers });
   } catch (error) {
     end(() => admission.end("failure"));
     throw error;
   }
-  if (response.body === null) {
-    end(() => admission.complete(response.status));
-    return response;
-  }
-  const body = watched(response, admission, end);
-  const { status, statusText, headers } = response;
-  return new Response(body, { status, statusText, headers });
 }
 
 /** The body of a response, which ends the admission on whichever way out it takes. */

@@ -1,7 +1,9 @@
 /** What the middlewares have in common: charge a call once, settle it once, never be the outage. */
 
 import { ConfigError, type Decision, type Gate, Key, type Outcome, type Permit, Quota } from "../index.js";
-import { shown } from "../text.js";
+import { callInteger } from "../integers.js";
+import type { Seeder } from "../seeder.js";
+import { kindOf, shown } from "../text.js";
 import { type Caller, CallerResolver, type RequestFacts } from "./callers.js";
 import { Charge, type Hold, type Share } from "./charge.js";
 import { type Charged, PolicyChooser } from "./choice.js";
@@ -51,12 +53,13 @@ export class Meter<Source = never> {
     if (onError !== "admit" && onError !== "refuse") {
       throw new ConfigError(`onError must be 'admit' or 'refuse', not ${shown(onError)}`, "onError");
     }
-    if ((typeof reserve !== "bigint" && !Number.isSafeInteger(reserve)) || reserve < 0) {
-      throw new ConfigError(`reserve must be a whole number of 0 or more, not ${shown(reserve)}`, "reserve");
+    if ((typeof reserve !== "bigint" && !Number.isSafeInteger(reserve)) || reserve < 0 || reserve >= 2n ** 64n) {
+      throw new ConfigError(`reserve must be a whole number of 0 to 2^64-1 units, not ${shown(reserve)}`, "reserve");
     }
     if (wallClock !== undefined && clock === undefined) {
       throw new TypeError("wallClock goes with a clock: a call has both times from one source");
     }
+    checkFunctions(options);
     this.gate = gate ?? defaultGate();
     this.usageMeta = options.usageMeta;
     this.#options = options;
@@ -219,6 +222,21 @@ export class Meter<Source = never> {
       `the call limiter failed (${name} at ${place}); the call is ${answer}; ` +
         `${this.gate.internalErrors} failures so far`,
     );
+  }
+}
+
+/** What is wrong in an option shows when the middleware is made: in a call it would be a failure of the
+ * limiter, and let the call through. */
+function checkFunctions({ clock, wallClock, observe, seeder }: MeterOptions<never>): void {
+  for (const [name, value] of Object.entries({ clock, wallClock, observe })) {
+    if (value !== undefined && typeof value !== "function") {
+      throw new TypeError(`${name} must be a function, not ${kindOf(value)}`);
+    }
+  }
+  if (clock !== undefined) callInteger("clock", clock(), "0 to 2^61-1 ns");
+  if (wallClock !== undefined) callInteger("wallClock", wallClock(), "0 to 2^64-1 ns");
+  if (seeder !== undefined && typeof (seeder as Partial<Seeder> | null)?.tryAdmit !== "function") {
+    throw new TypeError(`seeder must be a Seeder, not ${kindOf(seeder)}`);
   }
 }
 

@@ -1,6 +1,7 @@
 /** In front of node's own HTTP server, and of express: both speak in node's requests and responses. */
 
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { Socket } from "node:net";
 
 import type { Gate } from "../index.js";
 import { CALLER } from "./callers.js";
@@ -17,6 +18,7 @@ export interface NodeRequest extends IncomingMessage {
   /** The SDKs' `AuthInfo` of a verified access token. */
   auth?: unknown;
   originalUrl?: string;
+  query?: unknown;
   [CALLER]?: unknown;
 }
 
@@ -97,7 +99,7 @@ async function meterNode<Request extends NodeRequest>(
   response: ServerResponse,
   proceed: (parsedBody: unknown) => unknown,
 ): Promise<void> {
-  if (request.method !== "POST") return void (await proceed(request.body));
+  if (!isPost(request)) return void (await proceed(request.body));
   const facts = nodeFacts(request);
   const body = await bodyOf(request, facts, guard);
   if (body === undefined) return;
@@ -108,7 +110,7 @@ async function meterNode<Request extends NodeRequest>(
   const admission = await guard.admit(found, request, facts);
   if (admission === undefined) return void (await proceed(request.body));
   if (!(admission instanceof Admission)) return send(response, admission);
-  if (response.destroyed) return admission.end("cancelled");
+  if (isGone(response)) return admission.end("cancelled");
   watch(response, admission);
   try {
     await admission.run(() => proceed(request.body));
@@ -159,10 +161,23 @@ function hideKey(request: NodeRequest, url: string): void {
   if (whole === undefined || whole === request.url) request.url = url;
   else request.url = withoutQuery(request.url ?? "/") + url.slice(withoutQuery(url).length);
   if (whole !== undefined) request.originalUrl = url;
+  // express 4 has parsed it before.
+  if (Object.hasOwn(request, "query")) withoutKeyOf(request.query);
+}
+
+/** Takes the key out of a query that was parsed. */
+export function withoutKeyOf(query: unknown): void {
+  if (typeof query === "object" && query !== null) delete (query as { key?: unknown }).key;
 }
 
 function withoutQuery(url: string): string {
   return url.split("?", 1)[0]!;
+}
+
+/** Whether a request is one that can carry a message. HTTP/2 does not know how a method is spelled, and
+ * what makes a fetch request of it does not mind. */
+export function isPost({ method }: { readonly method?: string | undefined }): boolean {
+  return method?.toUpperCase() === "POST";
 }
 
 /** Ends the admission with the response. */
@@ -170,6 +185,37 @@ export function watch<Source>(response: ServerResponse, admission: Admission<Sou
   if (admission.readsResponse) readWrites(response, admission);
   response.once("finish", () => admission.complete(response.statusCode));
   response.once("close", () => admission.end(response.errored ? "failure" : "abandoned"));
+  if (isQueued(response)) {
+    const forget = atEndOf(response.req.socket, () => admission.end("abandoned"));
+    response.once("finish", forget);
+    response.once("close", forget);
+  }
+}
+
+/** Whether the client has gone: there is nobody to answer. */
+export function isGone(response: ServerResponse): boolean {
+  return response.destroyed || (isQueued(response) && response.req.socket.destroyed);
+}
+
+/** Whether the response waits behind others on its connection. Until it is its turn, nothing tells it
+ * that the connection has ended. */
+function isQueued(response: ServerResponse): boolean {
+  return response.socket === null && (response.req as IncomingMessage | undefined)?.socket instanceof Socket;
+}
+
+/** What waits for the end of a connection: by one listener, since requests can be sent by the thousand. */
+const waiting = new WeakMap<Socket, Set<() => void>>();
+
+/** Has `gone` called when the connection ends; returns what forgets that. */
+function atEndOf(socket: Socket, gone: () => void): () => void {
+  let all = waiting.get(socket);
+  if (all === undefined) {
+    const those = (all = new Set());
+    waiting.set(socket, those);
+    socket.once("close", () => those.forEach((each) => each()));
+  }
+  all.add(gone);
+  return () => void waiting.get(socket)?.delete(gone);
 }
 
 /** Shows the admission what is written, and passes it on. */

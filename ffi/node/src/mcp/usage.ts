@@ -13,6 +13,8 @@ export const MAX_READ_CHARS = 4 * 1024 * 1024;
 /** The units that the calls of one message have used, as far as anybody has said. What a result
  * states is the whole of it, and is taken in place of what the tool reported. */
 export class Usage {
+  /** The calls have been settled: what is said from now on counts no more. */
+  isOver = false;
   #reported: bigint | undefined;
   #stated: bigint | undefined;
 
@@ -54,7 +56,9 @@ export function usagesWith(usage: Usage): readonly Usage[] {
  * It counts when the call ends; until then the call has set aside its `reserve`, which is also what
  * it costs where nothing is said. Works in the tool and in whatever it awaits or starts.
  *
- * Returns whether there is a metered call.
+ * Returns whether it counts: false outside of a metered call, and where that has ended already. For a
+ * middleware alone in front of HTTP, it has once the client is gone: `protectServer` on the same gate
+ * goes on until the tool has ended.
  */
 export function reportUsage(units: number | bigint): boolean {
   if (typeof units !== "bigint" && typeof units !== "number") {
@@ -63,7 +67,7 @@ export function reportUsage(units: number | bigint): boolean {
   if ((typeof units === "number" && !Number.isSafeInteger(units)) || units < 0) {
     throw new CallError(`units must be a whole number of 0 or more, not ${units}`, "units");
   }
-  const { usages } = currentContext();
+  const usages = currentContext().usages.filter((usage) => !usage.isOver);
   for (const usage of usages) usage.report(BigInt(units));
   return usages.length > 0;
 }

@@ -130,6 +130,19 @@ test("neither the application nor a log gets to see the key in the query", optio
   assert.deepEqual({ ...seen[2] }, { a: "1" });
 });
 
+test("a query that was parsed before, as by express 4, is without the key, too", options, async (t) => {
+  const guard = expressMiddleware(makeGate(), { apiKeys: new APIKeys(USERS) });
+  let seen;
+  const url = await listen(t, (request, response) => {
+    request.query = Object.fromEntries(new URL(request.url, "http://x").searchParams);
+    guard(request, response, () => response.end(JSON.stringify((seen = request.query))));
+  });
+  assert.equal((await send(`${url}/?a=1&key=${ANN_KEY}`, callMessage(), JSON_FIELDS)).status, 200);
+  assert.deepEqual(seen, { a: "1" });
+});
+
+test("a user is a string", () => assert.throws(() => new APIKeys({ k: 1001 }), /user of an API key must be a string, not a number/));
+
 // --- secrets -------------------------------------------------------------------------------------
 
 test("no secret is logged or kept, and each key is compared as a digest", (t) => {

@@ -14,6 +14,7 @@ const facts = (authorization, authInfo) => ({
 });
 const auth = (clientId = "client", extra = undefined) => ({ token: "t0ken", clientId, scopes: [], extra });
 const anonymous = new Caller("anonymous");
+const gateWith = (policies) => new Gate({ limits: { x: new RateLimit(1, { per: "1h" }) }, policies, capacity: 16 });
 const bearer = (token) => new Caller("forwarded-bearer", Buffer.from(`\0bearer\0${token}`));
 
 test("a verified token is charged under authenticated", () => {
@@ -70,6 +71,22 @@ for (const answer of [null, undefined, "", new Uint8Array()]) {
   });
 }
 
+for (const identity of [null, undefined, "", new Uint8Array()]) {
+  const what = identity === null ? "null" : typeof identity;
+  test(`a caller without an identity (${what}) is anonymous where a policy is kept by caller`, async () => {
+    const gate = gateWith({ anonymous: [["x", "shared"]], authenticated: [["x", "caller"]], polling: [["x", "tool"]] });
+    const resolved = (policy) => new CallerResolver(gate, () => new Caller(policy, identity)).resolve(null, undefined);
+    assert.deepEqual(await resolved("authenticated"), anonymous);
+    assert.deepEqual(await resolved("polling"), new Caller("polling"));
+  });
+}
+
+test("an identity with half of a character is one like others", async () => {
+  const gate = makeGate();
+  const { policy, identity } = await new CallerResolver(gate, () => "\ud800ann").resolve(null, undefined);
+  assert.equal(gate.tryAdmit(policy, { caller: identity }).admitted, true);
+});
+
 test("a function answers an identity, a key or a caller, and may be async", async () => {
   const gate = makeGate();
   for (const identity of ["user:1", Buffer.from("user:1"), gate.key("user:1")]) {
@@ -88,8 +105,6 @@ for (const answer of [7, true, ["user:1"], {}]) {
     await assert.rejects(new CallerResolver(makeGate(), () => answer).resolve(null, undefined), TypeError);
   });
 }
-
-const gateWith = (policies) => new Gate({ limits: { x: new RateLimit(1, { per: "1h" }) }, policies, capacity: 16 });
 
 test("without a policy for it a forwarded bearer is anonymous", async () => {
   const gate = gateWith({ anonymous: [["x", "shared"]], authenticated: [["x", "caller"]] });

@@ -7,7 +7,7 @@ import { once } from "node:events";
 import net from "node:net";
 import { test } from "node:test";
 
-import { front, fronts, writing } from "./fronts.mjs";
+import { front, fronts, nodeFronts, writing } from "./fronts.mjs";
 import { callMessage, guardedGate, inFlight, JSON_FIELDS, noting, send, until } from "./support.mjs";
 
 const CLIENTS = Number(process.env.CALLGATE_KILLED ?? 120);
@@ -73,5 +73,25 @@ for (const name of fronts) {
     assert.equal(gate.outcomes.at(-1), "success");
     assert.ok(gate.outcomes.every((outcome) => ["success", "abandoned", "cancelled"].includes(outcome)));
     assert.ok(gate.outcomes.includes("abandoned"));
+  });
+}
+
+// Behind the others, nobody tells a fetch handler of it: its place is free once its response has ended.
+for (const name of nodeFronts) {
+  test(`${name}: requests that wait behind others on a connection that ends leave no place taken`, { timeout: 120_000 }, async (t) => {
+    const gate = noting(guardedGate({ places: 100 }));
+    const hangs = ({ start, write }) => {
+      start(200, "text/event-stream");
+      write("data: 1\n\n");
+      return new Promise(() => undefined);
+    };
+    const port = Number(new URL(await front(t, name, writing(name, hangs), gate)).port);
+    const socket = net.connect(port, "127.0.0.1");
+    socket.write((HEAD + BODY).repeat(20));
+    await once(socket, "data");
+    await until(() => inFlight(gate) === 20);
+    socket.destroy();
+    await until(() => inFlight(gate) === 0);
+    assert.ok(gate.outcomes.every((outcome) => outcome === "abandoned"), gate.outcomes.join());
   });
 }

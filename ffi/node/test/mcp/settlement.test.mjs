@@ -5,6 +5,7 @@ import { once } from "node:events";
 import http from "node:http";
 import { test } from "node:test";
 
+import { Charge, Receipt } from "../../dist/mcp/charge.js";
 import { protect } from "../../dist/mcp/index.js";
 import { logger } from "../../dist/mcp/log.js";
 import { front, fronts, writing } from "./fronts.mjs";
@@ -400,4 +401,62 @@ test("two middlewares on one gate charge once, and on two gates each", options, 
   assert.equal(charged(gate, clock), 1);
   await protect(inner, other, { clock })(fetchRequest());
   assert.deepEqual([charged(gate, clock), charged(other, clock)], [2, 1]);
+});
+
+for (const [what, answer] of [
+  ["was read already", async () => {
+    const response = new Response("{}");
+    await response.text();
+    return response;
+  }],
+  ["is none", async () => undefined],
+]) {
+  test(`a handler whose response ${what} has failed`, options, async () => {
+    const gate = noting(guardedGate());
+    const handler = protect(answer, gate, { apiKeys: null });
+    const request = new Request("http://localhost/", { method: "POST", headers: JSON_FIELDS, body: JSON.stringify(callMessage()) });
+    await assert.rejects(handler(request), TypeError);
+    assert.deepEqual([gate.outcomes, inFlight(gate)], [["failure"], 0]);
+  });
+}
+
+test("who is protected keeps its properties", async () => {
+  const answer = Object.assign(async () => new Response("{}"), { close: () => "closed" });
+  const handler = protect(answer, makeGate(), { apiKeys: null });
+  assert.equal(handler.close(), "closed");
+  assert.equal((await handler(new Request("http://localhost/"))).status, 200);
+  for (const make of [(it) => it, Object.freeze]) {
+    const served = protect(make({ fetch: answer, name: "mine", close: () => "closed" }), makeGate(), { apiKeys: null });
+    assert.deepEqual([served.name, served.close(), Object.keys(served)], ["mine", "closed", ["fetch", "name", "close"]]);
+    assert.equal((await served.fetch(new Request("http://localhost/"))).status, 200);
+  }
+});
+
+for (const [name, value] of [
+  ["caller", "x-user"],
+  ["observe", {}],
+  ["clock", 5],
+  ["clock", () => 0.5],
+  ["clock", () => -1],
+  ["reserve", 1.5],
+  ["reserve", -1],
+  ["reserve", 2n ** 64n],
+  ["seeder", 5],
+]) {
+  test(`${name}: ${typeof value === "function" ? value : String(value)} is an error from the start`, () => {
+    const make = () => protect(async () => new Response(), makeGate(), { apiKeys: null, [name]: value });
+    assert.throws(make, (error) => error.message.startsWith(`${name} must be `));
+  });
+}
+
+test("who comes for a call that has ended is to be charged anew", () => {
+  const settled = [];
+  const charge = new Charge((_permit, outcome) => settled.push(outcome), [{ permit: {}, reserve: 0n, hasQuota: false }]);
+  const receipt = new Receipt({}, 2, charge);
+  const outer = charge.hold();
+  const inner = receipt.take();
+  outer.settle("abandoned");
+  assert.deepEqual(settled, []);
+  inner.settle("success");
+  assert.deepEqual([settled, receipt.take()], [["abandoned"], undefined]);
 });

@@ -23,6 +23,7 @@ import {
   type Stats,
   version,
 } from "callgate";
+import { protectNode } from "callgate/mcp";
 import { CallgateCollector } from "callgate/prometheus";
 import { createServer } from "node:http";
 import { register } from "prom-client";
@@ -73,6 +74,7 @@ const seeded: Promise<Permit> = seeder.admit("authenticated", { caller: "x" });
 const told: boolean = gate.seed("tokens", "x", 5, { scope: "caller" });
 gate.reconfigure("caller", OFF, { nowNs: 0 });
 createServer(metricsHandler(gate));
+createServer(protectNode((_request, response) => response.end(), gate, { tools: { search: "authenticated" } }));
 new CallgateCollector(gate).register(register);
 
 try {
