@@ -192,12 +192,11 @@ export class Admission<Source = never> {
 /**
  * Whether any MCP server would read a body of this content type as JSON.
  *
- * Looser than the SDKs' own predicates (they want a first field whose media type is that), so that no
- * spelling is JSON to a server and something else here.
+ * Looser than the SDKs' own predicates, so that no spelling is JSON to a server and something else here:
+ * they want a media type that is that, or, up to 1.29, that it stands somewhere.
  */
 export function mayBeJson(facts: HttpFacts): boolean {
-  const types = facts.all("content-type").split(",");
-  return types.some((type) => type.trim().toLowerCase().startsWith("application/json"));
+  return facts.all("content-type").toLowerCase().includes("application/json");
 }
 
 /** Whether the body comes compressed, or in any other content coding. */

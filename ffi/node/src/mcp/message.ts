@@ -9,6 +9,7 @@
  * Pure functions; nothing here knows of HTTP, of a gate or of a clock.
  */
 
+import { isText } from "../config.js";
 import { afterSpace, elementsAt, membersAt } from "./json-text.js";
 
 export const METERED_METHOD = "tools/call";
@@ -119,7 +120,8 @@ export function entryOf(method: string, params: unknown): Entry {
   const { name, inputResponses } = params as Record<string, unknown>;
   return {
     method,
-    tool: typeof name === "string" && name !== "" ? name : undefined,
+    // JSON can spell a half of a character, which no identity can be made of.
+    tool: typeof name === "string" && name !== "" && isText(name) ? name : undefined,
     isContinuation: inputResponses !== undefined && inputResponses !== null,
   };
 }

@@ -4,11 +4,16 @@
 // charged, and to a drained gate, where nothing may run at all.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import http2 from "node:http2";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 
+import { Gate, RateLimit } from "../../dist/index.js";
+import { protectNode } from "../../dist/mcp/index.js";
+import { front } from "./fronts.mjs";
 import { serve, SERVERS, UNGUARDED } from "./servers.mjs";
-import { charged, drain, makeClock, makeGate, options, send } from "./support.mjs";
+import { callMessage, charged, drain, JSON_FIELDS, makeClock, makeGate, options, send } from "./support.mjs";
 
 const METHOD = '"method":"tools/call"';
 
@@ -217,4 +222,57 @@ test("2.x turns batches away under its newest protocol, and they are charged all
   const batch = Array.from({ length: 5 }, (_, id) => served.message(id));
   assert.equal((await served.post(batch)).status, 400);
   assert.deepEqual([served.ran, charged(gate, clock)], [[], 5]);
+});
+
+// Up to 1.29, SDK 1.x takes for JSON whatever has that word in its content type.
+for (const type of ['text/plain; a="application/json"', "x;APPLICATION/JSON", "text/plain;a=application/json; charset=utf-16le"]) {
+  for (const [what, body] of [
+    ["a name twice", bytes({ message: callMessage }).toString().replace('"id":1', '"id":0,"id":1')],
+    ["UTF-16", utf16(bytes({ message: callMessage }), "")],
+  ]) {
+    test(`${what} is refused under the content type ${type}`, options, async (t) => {
+      let ran = 0;
+      const url = await front(t, "node", (_request, response) => response.end(`${(ran += 1)}`), makeGate());
+      const response = await send(url, body, { ...JSON_FIELDS, "content-type": type });
+      assert.deepEqual([response.status, ran], [400, 0]);
+    });
+  }
+}
+
+test("half of a character in a tool's name makes no call free", options, async (t) => {
+  const gate = new Gate({
+    limits: { tool: new RateLimit(1, { per: "1h", burst: 2 }) },
+    policies: { anonymous: [["tool", "tool"]], authenticated: [["tool", "tool"]] },
+    capacity: 10,
+  });
+  let ran = 0;
+  const url = await front(t, "node", (_request, response) => response.end(`${(ran += 1)}`), gate);
+  const post = (content) => send(url, content, JSON_FIELDS);
+  const half = callMessage("\ud800");
+  const [first, second, third] = [await post(half), await post(half), await post(half)];
+  assert.deepEqual([first.status, second.status, third.status, ran], [200, 200, 429, 2]);
+  const batch = await post([half, ...Array.from({ length: 30 }, () => callMessage("work"))]);
+  assert.deepEqual([batch.status, ran, gate.internalErrors], [429, 2, 0]);
+});
+
+test("over HTTP/2 a method is one however it is spelled", options, async (t) => {
+  const gate = makeGate({ anonymous: 1 });
+  let ran = 0;
+  const server = http2.createServer(protectNode((_request, response) => response.end(`${(ran += 1)}`), gate, { apiKeys: null }));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const client = http2.connect(`http://127.0.0.1:${server.address().port}`);
+  t.after(() => {
+    client.destroy();
+    server.close();
+  });
+  const statuses = [];
+  for (const method of ["POST", "post", "PoST"]) {
+    const stream = client.request({ ":method": method, ...JSON_FIELDS });
+    stream.end(JSON.stringify(callMessage()));
+    const [headers] = await once(stream, "response");
+    statuses.push(headers[":status"]);
+    stream.resume();
+  }
+  assert.deepEqual([statuses, ran], [[200, 429, 429], 1]);
 });
