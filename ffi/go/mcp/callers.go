@@ -103,6 +103,7 @@ func bearerToken(header http.Header) string {
 type resolver struct {
 	function     CallerFunc
 	hasForwarded bool
+	perCaller    map[string]bool
 }
 
 func newResolver(policies map[string]callgate.Policy, function CallerFunc) (*resolver, error) {
@@ -121,7 +122,7 @@ func newResolver(policies map[string]callgate.Policy, function CallerFunc) (*res
 			Message: fmt.Sprintf("policy %q has a limit per caller, and there is no caller to charge", Anonymous)}
 	}
 	_, hasForwarded := policies[ForwardedBearer]
-	return &resolver{function: function, hasForwarded: hasForwarded}, nil
+	return &resolver{function, hasForwarded, withScope(policies, callgate.ScopeCaller, callgate.ScopeCallerTool)}, nil
 }
 
 // resolve says who calls: the user's function where there is one, else what was verified, else what the
@@ -129,16 +130,33 @@ func newResolver(policies map[string]callgate.Policy, function CallerFunc) (*res
 func (r *resolver) resolve(ctx context.Context, source Source, verified *Caller) (Caller, error) {
 	if r.function != nil {
 		caller, err := r.function(ctx, source)
-		return caller.withPolicy(), err
+		return r.orAnonymous(caller.withPolicy()), err
 	}
 	if verified != nil {
-		return *verified, nil
+		return r.orAnonymous(*verified), nil
 	}
 	caller := CallerOfHeader(source.Header)
 	if caller.Policy == ForwardedBearer && !r.hasForwarded {
 		return Caller{Policy: Anonymous}, nil
 	}
 	return caller, nil
+}
+
+// orAnonymous is the caller, unless it has no identity under a policy that wants one.
+func (r *resolver) orAnonymous(caller Caller) Caller {
+	if caller.isNobody() && r.perCaller[caller.Policy] {
+		return Caller{Policy: Anonymous}
+	}
+	return caller
+}
+
+// withScope has the policies that keep state by one of these.
+func withScope(policies map[string]callgate.Policy, scopes ...callgate.Scope) map[string]bool {
+	found := make(map[string]bool)
+	for name, rules := range policies {
+		found[name] = hasScope(rules, scopes...)
+	}
+	return found
 }
 
 func hasScope(rules callgate.Policy, scopes ...callgate.Scope) bool {

@@ -92,6 +92,21 @@ func TestAFunctionNamesTheCallerAndOneCallerNeverCostsAnother(t *testing.T) {
 	equal(t, "none is anonymous", m.charged(Anonymous, ""), uint64(1))
 }
 
+func TestACallerWithoutAnIdentityIsAnonymousWhereAPolicyWantsOne(t *testing.T) {
+	nobody := Caller{Policy: Authenticated}
+	asked := meter(t, plainGate(t), Options{MeterOptions: MeterOptions{Caller: func(context.Context, Source) (Caller, error) {
+		return nobody, nil
+	}}})
+	asked.post(call("work"))
+	equal(t, "of a function", asked.charged(Anonymous, ""), uint64(1))
+	equal(t, "of a function", asked.InternalErrors(), uint64(0))
+	verified := meter(t, plainGate(t), Options{})
+	request := postRequest(call("work"))
+	verified.send(request.WithContext(WithCaller(request.Context(), nobody)))
+	equal(t, "verified", verified.charged(Anonymous, ""), uint64(1))
+	equal(t, "verified", verified.InternalErrors(), uint64(0))
+}
+
 func TestACallerFunctionThatFailsIsAnInternalError(t *testing.T) {
 	fails := map[string]CallerFunc{
 		"error":   func(context.Context, Source) (Caller, error) { return Caller{}, errors.New("user:1001") },

@@ -53,18 +53,14 @@ func newChooser(policies map[string]callgate.Policy, options *MeterOptions) (*ch
 		others:        maps.Clone(options.Methods),
 		continuations: options.Continuations,
 		methods:       map[string]bool{MeteredMethod: true},
-		perCaller:     map[string]bool{},
-		perTool:       map[string]bool{},
+		perCaller:     withScope(policies, callgate.ScopeCaller, callgate.ScopeCallerTool),
+		perTool:       withScope(policies, callgate.ScopeTool, callgate.ScopeCallerTool),
 	}
 	if _, ok := c.others[MeteredMethod]; ok {
 		return nil, optionError("methods", " can't have %q: see Tools for its policies", MeteredMethod)
 	}
 	for method := range c.others {
 		c.methods[method] = true
-	}
-	for name, rules := range policies {
-		c.perCaller[name] = hasScope(rules, callgate.ScopeCaller, callgate.ScopeCallerTool)
-		c.perTool[name] = hasScope(rules, callgate.ScopeTool, callgate.ScopeCallerTool)
 	}
 	return c, c.check(policies)
 }
