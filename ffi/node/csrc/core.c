@@ -26,19 +26,20 @@ Core *core_find(const uint8_t *id) {
     return core;
 }
 
-/* Replaces the description, which becomes the core's. */
-void core_describe(Core *core, char *description) {
+/* Replaces a description by that one, which becomes the core's. */
+void core_describe(Core *core, uint32_t n, char *description) {
     pthread_mutex_lock(&lock);
-    char *old = core->description;
-    core->description = description;
+    char *old = core->descriptions[n];
+    core->descriptions[n] = description;
     pthread_mutex_unlock(&lock);
     free(old);
 }
 
-/* A copy of the description, to be freed. */
-char *core_description(Core *core) {
+/* A copy of a description, to be freed; NULL where there is none. */
+char *core_description(Core *core, uint32_t n) {
     pthread_mutex_lock(&lock);
-    char *copy = strdup(core->description);
+    const char *description = core->descriptions[n];
+    char *copy = description == NULL ? NULL : strdup(description);
     pthread_mutex_unlock(&lock);
     return copy;
 }
@@ -60,7 +61,7 @@ void core_free(Core *core) {
     if (core->memory != NULL) munmap(core->memory, core->size);
     for (int n = 0; n < LIMITS_MAX; n++) free(core->limit_names[n]);
     for (int n = 0; n < POLICIES_MAX; n++) free(core->policy_names[n]);
-    free(core->description);
+    for (int n = 0; n <= LIMITS_MAX; n++) free(core->descriptions[n]);
     pthread_mutex_destroy(&core->changing);
     free(core);
 }

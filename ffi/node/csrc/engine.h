@@ -96,7 +96,9 @@ typedef struct Core {
     uint8_t id[ID_SIZE];        /* by which other threads find it */
     struct Core *next;          /* with the rest, under the lock of core.c */
     unsigned references;
-    char *description;          /* JSON: what a thread that attaches needs to know */
+    /* What a thread that attaches needs to know, as JSON: first how the gate was made, then of each
+     * limit what it was changed to, NULL where it never was. */
+    char *descriptions[1 + LIMITS_MAX];
 } Core;
 
 /* What one thread has of a core. Its functions hold it, each a reference. */
@@ -113,8 +115,8 @@ typedef struct {
 /* core.c */
 Core *core_add(Core *core);
 Core *core_find(const uint8_t *id);
-void core_describe(Core *core, char *description);
-char *core_description(Core *core);
+void core_describe(Core *core, uint32_t n, char *description);
+char *core_description(Core *core, uint32_t n);
 void core_release(Core *core);
 void core_free(Core *core);
 

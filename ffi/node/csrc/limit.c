@@ -101,7 +101,8 @@ napi_value module_check_limit(napi_env env, napi_callback_info info) {
     return fault_of(env, status, CALLGATE_NO_LIMIT, CALLGATE_NO_LIMIT);
 }
 
-/* reconfigure([kind, ...], description) of the limit `index`: what is wrong goes to `status`. */
+/* reconfigure([kind, ...], description) of the limit `index`, by the description of what it becomes:
+ * what is wrong goes to `status`. */
 napi_value seat_reconfigure(napi_env env, napi_callback_info info) {
     napi_value arguments[2];
     size_t count = 2;
@@ -121,14 +122,13 @@ napi_value seat_reconfigure(napi_env env, napi_callback_info info) {
         status = x->timing & TIMING_NOW
                      ? callgate_reconfigure_at(&core->gate, x->index, &limit, x->now_ns, 0)
                      : callgate_reconfigure(&core->gate, x->index, &limit);
+        if (status == CALLGATE_OK) {
+            if (limit.kind == CALLGATE_KIND_QUOTA) atomic_store(&core->has_quota, 1);
+            core_describe(core, 1 + x->index, description);
+        }
         pthread_mutex_unlock(&core->changing);
     }
     x->status = status;
-    if (status != CALLGATE_OK) {
-        free(description);
-        return NULL;
-    }
-    if (limit.kind == CALLGATE_KIND_QUOTA) atomic_store(&core->has_quota, 1);
-    core_describe(core, description);
+    if (status != CALLGATE_OK) free(description);
     return NULL;
 }

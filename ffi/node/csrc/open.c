@@ -118,8 +118,8 @@ static int core_fill(napi_env env, Core *core, const Plan *plan, napi_value *arg
     for (uint32_t n = 0; n < core->limit_count; n++) {
         if (plan->limits[n].kind == CALLGATE_KIND_QUOTA) atomic_store(&core->has_quota, 1);
     }
-    core->description = text_read(env, arguments[DESCRIPTION]);
-    if (core->description == NULL ||
+    core->descriptions[0] = text_read(env, arguments[DESCRIPTION]);
+    if (core->descriptions[0] == NULL ||
         names_keep(env, arguments[LIMIT_NAMES], core->limit_names, core->limit_count) < 0) {
         return -1;
     }
@@ -162,7 +162,20 @@ napi_value module_open(napi_env env, napi_callback_info info) {
     return result;
 }
 
-/* attach(id) -> [a seat, the description], or null where there is no such gate. */
+/* The descriptions of a core: an array of texts and, for limits that were never changed, null. */
+static napi_value descriptions_of(napi_env env, Core *core) {
+    napi_value all, text;
+    if (napi_create_array_with_length(env, 1 + core->limit_count, &all) != napi_ok) return NULL;
+    for (uint32_t n = 0; n <= core->limit_count; n++) {
+        char *copy = core_description(core, n);
+        text = string_of(env, copy);
+        free(copy);
+        if (text == NULL || napi_set_element(env, all, n, text) != napi_ok) return NULL;
+    }
+    return all;
+}
+
+/* attach(id) -> [a seat, the descriptions], or null where there is no such gate. */
 napi_value module_attach(napi_env env, napi_callback_info info) {
     napi_value id, result;
     void *bytes;
@@ -173,15 +186,13 @@ napi_value module_attach(napi_env env, napi_callback_info info) {
     }
     Core *core = core_find(bytes);
     if (core == NULL) return string_of(env, NULL);
-    char *text = core_description(core);
-    napi_value description = text == NULL ? NULL : string_of(env, text);
-    free(text);
+    napi_value descriptions = descriptions_of(env, core);
     napi_value seat = seat_new(env, core); /* takes the reference */
-    if (seat == NULL || description == NULL ||
+    if (seat == NULL || descriptions == NULL ||
         napi_create_array_with_length(env, 2, &result) != napi_ok) {
         return NULL;
     }
     napi_set_element(env, result, 0, seat);
-    napi_set_element(env, result, 1, description);
+    napi_set_element(env, result, 1, descriptions);
     return result;
 }

@@ -42,7 +42,8 @@ interface Addon {
     id: Uint8Array,
     description: string,
   ): Seat | Fault | number;
-  attach(id: Uint8Array): [Seat, string] | null;
+  /** The second is how the gate was made, and of each limit what it was changed to since. */
+  attach(id: Uint8Array): [Seat, [string, ...(string | null)[]]] | null;
   checkLimit(limit: EngineLimit): Fault | null;
   errorText(status: number): Fault;
 }

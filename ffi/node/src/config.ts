@@ -59,33 +59,39 @@ export class GateConfig {
     return new GateConfig(known, rules, capacityOf(capacity));
   }
 
-  /** What a thread that attaches needs to know, as text. `with` replaces a limit. */
-  describe(changed?: { name: string; limit: Limit }): string {
-    const limits = [...this.limits].map(([name, limit]) => {
-      const present = name === changed?.name ? changed.limit : limit;
-      const kind = present instanceof Off ? this.kinds.get(name) : kindOfLimit(present);
-      return [name, kind?.name ?? "Off", present instanceof Off ? null : present];
-    });
-    const parts = { limits, policies: [...this.policies], capacity: this.capacity };
-    return JSON.stringify(parts, (_, value: unknown) =>
-      typeof value === "bigint" ? { bigint: String(value) } : value,
-    );
+  /** What a thread that attaches needs to know, as text. */
+  describe(): string {
+    const limits = [...this.limits].map(([name, limit]) => this.#partsOf(name, limit));
+    return written({ limits, policies: [...this.policies], capacity: this.capacity });
   }
 
-  /** The configuration that `describe` told of. */
-  static described(text: string): GateConfig {
-    const parts = JSON.parse(text, (_, value: { bigint?: string } | null) =>
-      typeof value?.bigint === "string" ? BigInt(value.bigint) : value,
-    ) as { limits: [string, string, object | null][]; policies: [string, Rule[]][]; capacity: number };
+  /** The same of one limit that has become another. */
+  describeLimit(name: string, limit: Limit): string {
+    return written(this.#partsOf(name, limit));
+  }
+
+  #partsOf(name: string, limit: Limit): LimitParts {
+    const kind = limit instanceof Off ? this.kinds.get(name) : kindOfLimit(limit);
+    return [name, kind?.name ?? "Off", limit instanceof Off ? null : limit];
+  }
+
+  /** The configuration that `describe` told of, with the limits that have become others since. */
+  static described(text: string, ...changed: readonly (string | null)[]): GateConfig {
+    const { limits: parts, policies, capacity } = read(text) as {
+      limits: LimitParts[];
+      policies: [string, Rule[]][];
+      capacity: number;
+    };
     const kinds = new Map<string, Kind>();
     const limits = new Map<string, Limit>();
-    for (const [name, kindName, fields] of parts.limits) {
+    for (const change of changed) if (change !== null) parts.push(read(change) as LimitParts);
+    for (const [name, kindName, fields] of parts) {
       const kind = KINDS.find((known) => known.name === kindName) as Kind;
       if (kind !== Off) kinds.set(name, kind);
       const limit = fields && (Object.assign(Object.create(kind.prototype as object), fields) as Limit);
       limits.set(name, limit === null ? OFF : Object.freeze(limit));
     }
-    return new GateConfig(limits, new Map(parts.policies), parts.capacity, kinds);
+    return new GateConfig(limits, new Map(policies), capacity, kinds);
   }
 
   /** The policies, as limits' indexes and the engine's scopes. */
@@ -237,4 +243,18 @@ function capacityOf(capacity: unknown): number {
   const number = configInteger("capacity", capacity);
   // Beyond a word the engine can't be asked; it would say the same as of its greatest.
   return Number(BigInt.asUintN(32, number) === number ? number : 0xffff_ffffn);
+}
+
+/** Of a limit its name, its kind's name, and its fields; null where it is off. */
+type LimitParts = [string, string, object | null];
+
+/** JSON, which has no bigints of its own. */
+function written(parts: unknown): string {
+  return JSON.stringify(parts, (_, value: unknown) => (typeof value === "bigint" ? { bigint: String(value) } : value));
+}
+
+function read(text: string): unknown {
+  return JSON.parse(text, (_, value: { bigint?: string } | null) =>
+    typeof value?.bigint === "string" ? BigInt(value.bigint) : value,
+  );
 }

@@ -100,8 +100,8 @@ export class Gate {
    * CallError where all threads have closed it, or where it is one of another process.
    */
   static attach(handle: GateHandle): Gate {
-    const { seat, description, known } = seatOf(handle);
-    const engine = new Engine(seat, GateConfig.described(description));
+    const { seat, descriptions, known } = seatOf(handle);
+    const engine = new Engine(seat, GateConfig.described(...descriptions));
     return new Gate(new Attachment(engine, known) as unknown as GateOptions);
   }
 
@@ -236,7 +236,7 @@ export class Gate {
     if (!isLimit(limit)) throw new TypeError(`limit must be ${KINDS_TEXT}, not ${kindOf(limit)}`);
     config.checkChange(name, limit);
     this.#engine.writeClock(clock.nowNs, undefined);
-    this.#engine.reconfigure(index, engineLimit(limit), config.describe({ name, limit }));
+    this.#engine.reconfigure(index, engineLimit(limit), config.describeLimit(name, limit));
     config.replace(name, limit);
     this.#engine.followZones();
   }

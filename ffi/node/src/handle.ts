@@ -15,7 +15,11 @@ export function handleOf(id: Uint8Array): GateHandle {
 }
 
 /** A seat at the gate of a handle, which may be anything. */
-export function seatOf(handle: unknown): { seat: Seat; description: string; known: GateHandle } {
+export function seatOf(handle: unknown): {
+  seat: Seat;
+  descriptions: readonly [string, ...(string | null)[]];
+  known: GateHandle;
+} {
   const given = typeof handle === "object" && handle !== null ? handle : {};
   const { callgate: digits } = given as { callgate?: unknown };
   if (typeof digits !== "string" || !/^[0-9a-f]{32}$/.test(digits)) {
@@ -23,7 +27,7 @@ export function seatOf(handle: unknown): { seat: Seat; description: string; know
   }
   const id = Uint8Array.from(Buffer.from(digits, "hex"));
   const found = addon.attach(id);
-  if (found !== null) return { seat: found[0], description: found[1], known: handleOf(id) };
+  if (found !== null) return { seat: found[0], descriptions: found[1], known: handleOf(id) };
   const text = "this process has no such gate: all its threads have closed it, or it is another process's";
   throw new CallError(`handle: ${text}`, "handle");
 }

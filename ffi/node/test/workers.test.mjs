@@ -6,7 +6,7 @@ import { once } from "node:events";
 import test from "node:test";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
-import { CallError, ConcurrencyLimit, Gate, OFF, Quota, RateLimit } from "callgate";
+import { CallError, ConcurrencyLimit, ConfigError, Gate, OFF, Quota, RateLimit } from "callgate";
 import { collectUntil, gateOf, HOUR_NS, throws } from "./support.mjs";
 
 const WORKER = new URL("./worker.mjs", import.meta.url);
@@ -73,6 +73,20 @@ test("a worker sees the limits as they are when it attaches", async () => {
     assert.deepEqual(described.policies, [...gate.policies]);
     assert.deepEqual([described.capacity, described.text], [77, String(gate)]);
   }
+});
+
+test("who attaches sees what others have changed, each of a limit of its own", () => {
+  const limits = { x: new RateLimit(1, { per: "1s" }), y: new RateLimit(1, { per: "1s" }), z: new Quota(1) };
+  const first = new Gate({ limits, policies: { all: [["x", "shared"], ["y", "shared"], ["z", "shared"]] } });
+  const second = Gate.attach(first.handle());
+  first.reconfigure("x", new RateLimit(5, { per: "1s" }));
+  second.reconfigure("y", new RateLimit(7, { per: "1s" }));
+  second.reconfigure("z", OFF);
+  const third = Gate.attach(first.handle());
+  const { x, y, z } = Object.fromEntries(third.limits);
+  assert.deepEqual([x.count, y.count, z], [5, 7, OFF]);
+  assert.throws(() => third.reconfigure("z", new RateLimit(1, { per: "1s" })), ConfigError);
+  for (const gate of [first, second, third]) gate.close();
 });
 
 test("each worker knows the calendar", async () => {
