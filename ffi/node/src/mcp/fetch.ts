@@ -153,15 +153,21 @@ async function bodyOf<Source>(
   return { bytes: Buffer.concat(chunks, length) };
 }
 
+/** What servers note where there is nobody to answer. */
+const CLIENT_CLOSED_REQUEST = 499;
+
 /** Runs the application, and ends the admission with its response. */
 export async function runFetch<Source>(
   admission: Admission<Source>,
   signal: AbortSignal,
   application: () => Response | Promise<Response>,
 ): Promise<Response> {
+  if (signal.aborted) {
+    admission.end("cancelled");
+    return new Response(null, { status: CLIENT_CLOSED_REQUEST });
+  }
   const onAbort = () => admission.end("abandoned");
-  if (signal.aborted) onAbort();
-  else signal.addEventListener("abort", onAbort, { once: true });
+  signal.addEventListener("abort", onAbort, { once: true });
   const end = (settle: () => void) => {
     signal.removeEventListener("abort", onAbort);
     settle();
