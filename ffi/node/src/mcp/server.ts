@@ -11,8 +11,9 @@ import { Meter } from "./meter.js";
 import type { MeterOptions } from "./options.js";
 import { checkErrorCode, DEFAULT_ERROR_CODE, type JsonRpcError } from "./refusal.js";
 
-/** Invalid request, method not found, invalid parameters. */
-const CLIENT_FAULTS: readonly unknown[] = [-32600, -32601, -32602];
+/** Invalid request, method not found, invalid parameters; headers that say something else, a capability
+ * or a version that the client lacks, a page that its user is to visit first. */
+const CLIENT_FAULTS: readonly unknown[] = [-32600, -32601, -32602, -32020, -32021, -32022, -32042];
 
 /** How the SDKs' own checks begin the text of a result that is an error. */
 const CLIENT_FAULT_TEXT =

@@ -368,3 +368,13 @@ for (const name of SERVERS) {
     assert.deepEqual(gate.outcomes, ["abandoned"]);
   });
 }
+
+for (const [code, outcome] of [[-32602, "abandoned"], [-32021, "abandoned"], [-32042, "abandoned"], [-32603, "failure"], [undefined, "failure"]]) {
+  test(`a handler that throws an error of code ${code} is a call that was ${outcome}`, options, async () => {
+    const gate = noting(guardedGate());
+    const handlers = new Map([["tools/call", () => Promise.reject(Object.assign(new Error("no"), { code }))]]);
+    protectServer({ _requestHandlers: handlers }, gate);
+    await assert.rejects(handlers.get("tools/call")({ method: "tools/call", params: { name: "work" } }, {}));
+    assert.deepEqual(gate.outcomes, [outcome]);
+  });
+}
