@@ -107,10 +107,29 @@ impl Rate {
         tat.saturating_sub(amount.min(outstanding)).max(now).min(tat)
     }
 
-    /// The deepest debt at `now_ns` that this limit can express, for a bucket that an earlier
-    /// configuration left deeper in debt.
-    pub(crate) fn clamp(&self, tat: u128, now_ns: u64) -> u128 {
-        tat.min(ticks(now_ns) + self.tau)
+    /// What becomes of a bucket at `now_ns` whose limit was `old` so far: its debt stays, in tokens
+    /// where each takes longer now, for in time they would be fewer, and the rest a new burst. It gets
+    /// no deeper than this limit can express.
+    pub(crate) fn follow(&self, old: &Self, tat: u128, now_ns: u64) -> u128 {
+        let now = ticks(now_ns);
+        let debt = tat.saturating_sub(now);
+        if debt == 0 {
+            return tat;
+        }
+        let owed = if self.interval > old.interval { self.time_of(old.tokens(debt)) } else { debt };
+        now + owed.max(debt).min(self.tau)
+    }
+
+    /// A debt in tokens, rounded up.
+    fn tokens(&self, debt: u128) -> u64 {
+        let debt = debt.min(self.tau);
+        let whole = self.divisor.divide(debt);
+        whole.saturating_add((self.amount(whole) < debt).into())
+    }
+
+    /// The debt of so many tokens, or the deepest.
+    fn time_of(&self, tokens: u64) -> u128 {
+        self.interval.checked_mul(tokens.into()).unwrap_or(self.tau)
     }
 
     #[inline(always)]
@@ -267,6 +286,31 @@ mod tests {
         assert_eq!(field(1, 1, 0), Field::Burst);
         assert_eq!(field(1, TIME_LIMIT_NS, 2), Field::Burst);
         assert_eq!(field(1, u64::MAX, u64::MAX), Field::Burst);
+    }
+
+    #[test]
+    fn a_debt_is_kept_in_tokens_where_they_take_longer_and_in_time_where_they_do_not() {
+        let at = |old: &Rate, new: &Rate, debt_ns| {
+            new.follow(old, ticks(5 * SECOND + debt_ns), 5 * SECOND) - ticks(5 * SECOND)
+        };
+        let (fast, slow) = (rate(10, SECOND, 20), rate(1, SECOND, 20));
+        assert_eq!(at(&fast, &slow, 2 * SECOND), ticks(20 * SECOND), "drained");
+        assert_eq!(at(&fast, &slow, 300_000_000), ticks(3 * SECOND));
+        assert_eq!(at(&fast, &slow, 300_000_001), ticks(4 * SECOND), "a part is one");
+        assert_eq!(at(&fast, &slow, 9 * SECOND), ticks(20 * SECOND), "deeper than it could get");
+        assert_eq!(
+            at(&fast, &rate(1, SECOND, 90), 50 * SECOND),
+            ticks(50 * SECOND),
+            "deeper still"
+        );
+        assert_eq!(at(&fast, &rate(1, SECOND, 5), 2 * SECOND), ticks(5 * SECOND));
+        assert_eq!(at(&slow, &fast, 1_500_000_000), ticks(1_500_000_000));
+        assert_eq!(at(&slow, &fast, 20 * SECOND), ticks(2 * SECOND));
+        assert_eq!(at(&slow, &rate(1, SECOND, 9), 3_000_000_001), ticks(3_000_000_001));
+        assert_eq!(fast.follow(&slow, ticks(SECOND), 5 * SECOND), ticks(SECOND), "at rest");
+        assert_eq!(slow.follow(&fast, ticks(SECOND), 5 * SECOND), ticks(SECOND), "at rest");
+        let (many, long) = (rate(u64::MAX, SECOND, u64::MAX), rate(1, TIME_LIMIT_NS, 1));
+        assert_eq!(at(&many, &long, SECOND), long.tau);
     }
 
     #[test]

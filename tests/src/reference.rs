@@ -231,7 +231,7 @@ impl Reference {
         Some(Seeded::Now)
     }
 
-    /// Changes a limit: debts stay, but none is deeper than the new limit can express. Whether it
+    /// Changes a limit: debts stay (see [`Bucket::follow`]). Whether it
     /// may be changed so: no kind becomes another, and a lease stays what it is.
     pub fn reconfigure(&mut self, limit: usize, to: Limit, now_ns: u64) -> bool {
         let may = match (self.limits[limit].kept, to) {
@@ -251,7 +251,9 @@ impl Reference {
         self.limits[limit] = Configured { limit: to, kept, version: self.version };
         for (_, state) in self.states.iter_mut().filter(|(place, _)| place.limit == limit) {
             match (old, to, state) {
-                (_, Limit::Rate(rate), State::Bucket(bucket)) => bucket.clamp(&rate, now_ns),
+                (Limit::Rate(old), Limit::Rate(rate), State::Bucket(bucket)) => {
+                    bucket.follow(&old, &rate, now_ns);
+                }
                 // What is over by the old limit is over.
                 (Limit::Concurrency(old), _, State::Guard(guard)) => {
                     *guard = guard.aged(&old, now_ns);

@@ -56,6 +56,24 @@ fn what_is_charged_while_a_limit_changes_is_not_forgiven() {
 }
 
 #[test]
+fn a_rate_that_is_lowered_hands_out_no_burst() {
+    let mut memory = memory();
+    let gate = Gate::init(&mut memory, &config(&[TEN], &[CALLER])).unwrap();
+    let rate = |period_ns, burst| Limit::Rate(RateLimit { count: 1, period_ns, burst });
+    assert!(admit(&gate, &call(&gate, 10), MS).admitted());
+    for (to, remaining) in [
+        (rate(1000 * MS, 10), 0),
+        (Limit::Off, u64::MAX),
+        (rate(60_000 * MS, 10), 0),
+        (rate(60_000 * MS, 15), 5),
+        (rate(MS, 10), 0),
+    ] {
+        gate.reconfigure(0, &to, Time::at(MS)).unwrap();
+        assert_eq!(admit(&gate, &call(&gate, 0), MS).remaining, remaining, "{to:?}");
+    }
+}
+
+#[test]
 fn a_limit_that_was_changed_takes_nothing_back_from_before() {
     let mut memory = memory();
     let gate = Gate::init(&mut memory, &config(&[TEN], &[CALLER])).unwrap();

@@ -112,8 +112,15 @@ impl Bucket {
         self.tat = (self.tat - back).max(now).min(self.tat);
     }
 
-    /// No debt is deeper than an empty bucket's.
-    pub fn clamp(&mut self, rate: &RateLimit, now_ns: u64) {
+    /// The limit was another so far. A debt stays: in tokens, a part of one being a whole one, where T has
+    /// become longer, else in time. None is deeper than an empty bucket's.
+    pub fn follow(&mut self, old: &RateLimit, rate: &RateLimit, now_ns: u64) {
+        let debt = self.tat - ticks(now_ns);
+        if debt > 0 && rate.interval() > old.interval() {
+            let owed = ceil(debt, old.interval()).min(old.burst.into());
+            let owed = owed.checked_mul(rate.interval()).unwrap_or(rate.tau());
+            self.tat = self.tat.max(ticks(now_ns) + owed.min(rate.tau()));
+        }
         self.tat = self.tat.min(ticks(now_ns) + rate.tau());
     }
 }
