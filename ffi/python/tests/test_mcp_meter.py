@@ -36,6 +36,19 @@ def test_a_receipt_is_good_for_the_calls_that_were_paid_and_no_more() -> None:
     assert not meter.take_receipt(None)
 
 
+def test_a_receipt_is_void_once_its_charge_is_over() -> None:
+    gate = make_gate()
+    meter, paid = make_meter(gate, Clock()), charge()
+    hold, receipt = paid.hold(), Receipt(gate, 9, paid)
+    inner = meter.take_receipt({RECEIPTS: (receipt,)})
+    hold.settle("success")
+    assert inner is not None and meter.take_receipt({RECEIPTS: (receipt,)}) is not None
+    paid = charge()
+    receipt = Receipt(gate, 9, paid)
+    paid.hold().settle("abandoned")
+    assert meter.take_receipt({RECEIPTS: (receipt,)}) is None
+
+
 @asynchronous
 async def test_a_verdict_is_settled_by_the_first_way_out_alone() -> None:
     gate = SettlementGate(make_gate())

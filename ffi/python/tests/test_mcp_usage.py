@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from mcp_types import CallToolResult, TextContent
 
-from callgate.mcp import ASGIMiddleware, protect, report_usage, usage
+from callgate.mcp import ASGIMiddleware, SDKMiddleware, protect, report_usage, usage
 from callgate.mcp.usage import MAX_READ_BYTES, ResponseReader
-from mcp_asgi_support import App, metered, request
+from mcp_asgi_support import JSON, App, Connection, metered, request
 from mcp_support import SERVERS, Clock, SettlementGate, asynchronous, call_message, make_gate, serve
 from test_mcp_sdk import SDKS, Tools
 
@@ -144,7 +145,7 @@ async def test_what_a_task_reports_after_its_call_is_over_changes_nothing() -> N
 
     async def report_late() -> None:
         await late.wait()
-        report_usage(1_000)
+        assert not report_usage(1_000)
 
     tasks = []
 
@@ -160,6 +161,39 @@ async def test_what_a_task_reports_after_its_call_is_over_changes_nothing() -> N
     late.set()
     await tasks[0]
     assert gate.used == [2]
+
+
+@asynchronous
+async def test_what_is_reported_after_the_client_has_gone_counts_only_with_a_handlers_hold() -> (
+    None
+):
+    for has_handler, counts in ((False, False), (True, True)):
+        gate = SettlementGate(make_gate())
+        counted = []
+
+        async def work() -> None:
+            counted.append(report_usage(1))
+            connection.gone.set()
+            await asyncio.sleep(0.01)
+            counted.append(report_usage(400))
+
+        async def answer(_receive: Any, _send: Any) -> None:
+            if not has_handler:
+                return await work()
+            params = call_message()["params"]
+            asked = SimpleNamespace(scope=app.scopes[0])
+            context: Any = SimpleNamespace(
+                method="tools/call", request_id=1, params=params, request=asked
+            )
+            return await inner(context, lambda _: work())
+
+        inner: Any = SDKMiddleware(gate) if has_handler else None
+        guard, app, _, _ = metered(App(answer), gate)
+        connection = Connection(json.dumps(call_message()).encode())
+        scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [JSON]}
+        await guard(scope, connection.receive, connection.send)
+        assert counted == [True, counts]
+        assert gate.used == [401 if counts else 1]
 
 
 def test_outside_of_a_call_nothing_is_noted() -> None:

@@ -57,16 +57,21 @@ class Charge:
             self._outcome = outcome
         if self._holds == 0:
             shares, self._shares = self._shares, ()
-            for share, used in zip(shares, self._used(shares), strict=True):
+            used_by_share = self._used(shares, self.usage.end())
+            for share, used in zip(shares, used_by_share, strict=True):
                 self._settle(share.permit, self._outcome, used)
 
-    def _used(self, shares: Sequence[Share]) -> list[int]:
+    @property
+    def is_over(self) -> bool:
+        """Everybody has let go of it: its places are free, and its calls are counted."""
+        return self.usage.is_over
+
+    def _used(self, shares: Sequence[Share], total: int | None) -> list[int]:
         """By permit. Where nobody has said what was used, the estimate stands.
 
         Of a batch over several policies it isn't known which call used what: the first with a quota
         pays for all.
         """
-        total = self.usage.total
         if total is None:
             return [share.reserve for share in shares]
         used = [0] * len(shares)
@@ -107,8 +112,9 @@ class Receipt:
         self._handed_over: Callable[[], None] | None = None
 
     def take(self) -> Hold | None:
-        """A hold on the charge for one call; None where all have been taken."""
-        if self._left <= 0:
+        """A hold on the charge for one call; None where all have been taken, and where the charge
+        is over: a call that comes so late has no place."""
+        if self._left <= 0 or self._charge.is_over:
             return None
         self._left -= 1
         hold = self._charge.hold()
@@ -119,6 +125,8 @@ class Receipt:
     def hand_over(self, settle: Callable[[], None]) -> bool:
         """Whether a handler is still to come for the calls: `settle` is called once it is there, or
         when it should have been. Without a handler to expect it is never called."""
+        if self._handed_over is not None and self._left > 0:
+            return True
         if self._left == 0 or self.gate not in _gates_with_handlers:
             return False
         try:

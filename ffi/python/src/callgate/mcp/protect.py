@@ -30,6 +30,11 @@ def protect(
     request without one gets its 401 from that check, charges nobody and makes no bucket, and a
     request with one has a verified caller. Other routes, such as those of OAuth, are left alone.
 
+    A place is free when the client is gone, even where the tool runs on. Servers with sessions, and
+    those with `json_response=True`, take the SDK's middleware (`SDKMiddleware`,
+    `FastMCPMiddleware`) on the same gate as well: it holds the place until the handler has ended,
+    and counts what that used.
+
     `api_keys` are demanded at these endpoints; None demands none. By default the environment
     decides: see `callgate.mcp.APIKeys.from_env`.
 

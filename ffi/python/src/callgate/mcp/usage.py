@@ -25,17 +25,21 @@ class Usage:
     What a result states is the whole of it, and is taken in place of what the tool reported.
     """
 
-    __slots__ = ("_lock", "_reported", "_stated")
+    __slots__ = ("_lock", "_reported", "_stated", "is_over")
 
     def __init__(self) -> None:
         # A tool may report from threads of its own.
         self._lock = threading.Lock()
         self._reported: int | None = None
         self._stated: int | None = None
+        self.is_over = False
 
-    def report(self, units: int) -> None:
+    def report(self, units: int) -> bool:
+        """Whether that still counts."""
         with self._lock:
-            self._reported = (self._reported or 0) + units
+            if not self.is_over:
+                self._reported = (self._reported or 0) + units
+            return not self.is_over
 
     def state(self, units: int) -> None:
         """What one result states; a batch has several, which add up."""
@@ -56,6 +60,12 @@ class Usage:
         """None where nobody has said anything."""
         units = self._reported if self._stated is None else self._stated
         return None if units is None else min(units, MAX_UNITS)
+
+    def end(self) -> int | None:
+        """The total, after which nothing is counted any more."""
+        with self._lock:
+            self.is_over = True
+        return self.total
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -83,16 +93,17 @@ def report_usage(units: int) -> bool:
     what it costs where nothing is said. Works in the tool's own task or thread and in what it
     starts from there (`asyncio.to_thread` and tasks; a bare thread has no context).
 
-    Returns whether there is a metered call. Raises `ValueError` where `units` is below zero.
+    Returns whether it counts: False outside of a metered call, and once that is over. Behind
+    `protect` alone it is over when the client is gone, even where the tool runs on: with the SDK's
+    middleware on the same gate, when the handler has ended. Raises `ValueError` where `units` is
+    below zero.
     """
     if isinstance(units, bool) or not isinstance(units, int):
         raise TypeError(f"units must be an int, not {type(units).__name__}")
     if units < 0:
         raise ValueError(f"units must be 0 or more, not {units}")
-    calls = _current.get()
-    for call in calls:
-        call.report(units)
-    return bool(calls)
+    counted = [call.report(units) for call in _current.get()]
+    return any(counted)
 
 
 def usage() -> int:
