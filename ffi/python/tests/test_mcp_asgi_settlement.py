@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -23,6 +23,14 @@ from mcp_support import (
     make_gate,
 )
 
+HTTP = {"type": "http", "method": "POST", "path": "/mcp", "headers": [JSON]}
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
 # --- how a call ends ---------------------------------------------------------------------------
 
 
@@ -32,9 +40,8 @@ async def settle_with(answer: Callable[..., Any], *, leave: bool = False) -> lis
     connection = Connection(json.dumps(call_message()).encode())
     if leave:
         connection.gone.set()
-    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [JSON]}
     with suppress(RuntimeError, OSError):
-        await middleware(scope, connection.receive, connection.send)
+        await middleware(dict(HTTP), connection.receive, connection.send)
     return gate.outcomes
 
 
@@ -121,9 +128,187 @@ async def test_a_disconnect_after_the_whole_answer_is_a_success() -> None:
     gate = SettlementGate(make_gate())
     middleware, _, _, _ = metered(App(answer), gate)
     connection = Connection(json.dumps(call_message()).encode())
-    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [JSON]}
-    await middleware(scope, connection.receive, connection.send)
+    await middleware(dict(HTTP), connection.receive, connection.send)
     assert gate.outcomes == ["success"]
+
+
+@asynchronous
+async def test_a_client_that_leaves_has_abandoned_its_call_though_the_application_never_asks() -> (
+    None
+):
+    may_end = asyncio.Event()
+
+    async def answer(_receive: Any, send: Any) -> None:
+        await may_end.wait()
+        with suppress(OSError):
+            await respond(send, 200)
+
+    gate = SettlementGate(make_gate())
+    middleware, app, _, clock = metered(App(answer), gate)
+    connection = Connection(json.dumps(call_message()).encode())
+    call = asyncio.create_task(middleware(dict(HTTP), connection.receive, connection.send))
+    await until(lambda: app.bodies)
+    await asyncio.sleep(0.01)
+    assert gate.outcomes == []
+    connection.gone.set()
+    await until(lambda: gate.outcomes)
+    assert (call.done(), gate.outcomes, charged(gate, clock)) == (False, ["abandoned"], 1)
+    may_end.set()
+    await call
+    assert gate.outcomes == ["abandoned"]
+
+
+@asynchronous
+async def test_what_runs_on_after_the_whole_answer_holds_its_call_without_its_client() -> None:
+    may_end = asyncio.Event()
+
+    async def answer(_receive: Any, send: Any) -> None:
+        await respond(send, 200)
+        connection.gone.set()
+        await may_end.wait()
+
+    gate = SettlementGate(make_gate())
+    middleware, _, _, _ = metered(App(answer), gate)
+    connection = Connection(json.dumps(call_message()).encode())
+    call = asyncio.create_task(middleware(dict(HTTP), connection.receive, connection.send))
+    await until(connection.gone.is_set)
+    await asyncio.sleep(0.01)
+    assert gate.outcomes == []
+    may_end.set()
+    await call
+    assert gate.outcomes == ["success"]
+
+
+@asynchronous
+async def test_everybody_in_the_application_who_asks_is_told_that_the_client_has_left() -> None:
+    told = []
+
+    async def answer(receive: Any, _send: Any) -> None:
+        asking = [asyncio.create_task(receive()) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        connection.gone.set()
+        told.extend([*await asyncio.gather(*asking), await receive()])
+
+    middleware, _, _, _ = metered(App(answer))
+    connection = Connection(json.dumps(call_message()).encode())
+    await middleware(dict(HTTP), connection.receive, connection.send)
+    assert told == [{"type": "http.disconnect"}] * 3
+
+
+@asynchronous
+async def test_what_the_server_says_after_the_body_is_the_applications() -> None:
+    more = [{"type": "http.request", "body": b"%d" % n, "more_body": False} for n in range(3)]
+    said: list[Any] = [*more, ConnectionError("the server is broken"), {"type": "http.disconnect"}]
+
+    async def receive() -> Any:
+        message = said.pop(0)
+        if isinstance(message, Exception):
+            raise message
+        return message
+
+    heard: list[Any] = []
+
+    async def answer(receive: Any, _send: Any) -> None:
+        await asyncio.sleep(0.01)
+        # One is read ahead, and nothing more before the application has asked for it.
+        assert said[0] is more[2]
+        heard.extend([await receive(), await receive()])
+        with pytest.raises(ConnectionError, match="broken"):
+            await receive()
+        heard.append(await receive())
+
+    gate = SettlementGate(make_gate())
+    middleware, _, _, _ = metered(App(answer), gate)
+    more[0]["body"] = json.dumps(call_message()).encode()
+    await middleware(dict(HTTP), receive, Connection().send)
+    assert heard == [*more[1:], {"type": "http.disconnect"}]
+    assert gate.outcomes == ["abandoned"]
+
+
+@asynchronous
+async def test_an_error_of_the_server_that_is_met_ahead_is_the_applications_if_it_asks() -> None:
+    async def ask(receive: Any, _send: Any) -> None:
+        await asyncio.sleep(0.01)
+        await receive()
+
+    async def never_ask(_receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.01)
+        await respond(send, 200)
+
+    async def once() -> Any:
+        yield {"type": "http.request", "body": json.dumps(call_message()).encode()}
+        raise ConnectionError("the server is broken")
+
+    for answer, outcome in ((ask, "failure"), (never_ask, "success")):
+        gate = SettlementGate(make_gate())
+        middleware, _, _, _ = metered(App(answer), gate)
+        with suppress(ConnectionError) if answer is ask else nullcontext():
+            await middleware(dict(HTTP), once().__anext__, Connection().send)
+        assert gate.outcomes == [outcome]
+
+
+@pytest.mark.parametrize("way_out", ["return", "raise", "cancel", "leave"])
+@asynchronous
+async def test_no_task_is_left_behind_and_exceptions_leave_as_they_are(way_out: str) -> None:
+    error = RuntimeError("broken")
+    started = asyncio.Event()
+
+    async def answer(receive: Any, send: Any) -> None:
+        started.set()
+        await asyncio.sleep(0.01)
+        if way_out == "raise":
+            raise error
+        if way_out == "cancel":
+            await asyncio.Event().wait()
+        if way_out == "leave":
+            connection.gone.set()
+            await receive()
+            raise error
+        await respond(send, 200)
+
+    middleware, _, _, _ = metered(App(answer))
+    connection = Connection(json.dumps(call_message()).encode())
+    before = asyncio.all_tasks()
+    call = asyncio.create_task(middleware(dict(HTTP), connection.receive, connection.send))
+    await started.wait()
+    if way_out == "cancel":
+        call.cancel()
+    [raised] = await asyncio.gather(call, return_exceptions=True)
+    assert asyncio.all_tasks() == before
+    if way_out == "return":
+        assert raised is None
+    elif way_out == "cancel":
+        assert type(raised) is asyncio.CancelledError
+    else:
+        assert raised is error
+
+
+def test_in_an_event_loop_of_another_kind_calls_run_all_the_same() -> None:
+    gate = SettlementGate(make_gate())
+    middleware, _, _, _ = metered(gate=gate)
+    connection = Connection(json.dumps(call_message()).encode())
+    with pytest.raises(StopIteration):
+        middleware(dict(HTTP), connection.receive, connection.send).send(None)
+    assert (connection.status, gate.outcomes) == (200, ["success"])
+
+
+def test_a_call_that_is_closed_with_its_event_loop_is_abandoned() -> None:
+    async def answer(_receive: Any, _send: Any) -> None:
+        await asyncio.Event().wait()
+
+    gate = SettlementGate(make_gate())
+    middleware, app, _, _ = metered(App(answer), gate)
+    connection = Connection(json.dumps(call_message()).encode())
+    call = middleware(dict(HTTP), connection.receive, connection.send)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(call)
+    loop.run_until_complete(until(lambda: app.bodies))
+    pending = asyncio.all_tasks(loop) - {task}
+    loop.close()
+    call.close()
+    assert gate.outcomes == ["abandoned"]
+    for left in (task, *pending):
+        left._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 @asynchronous

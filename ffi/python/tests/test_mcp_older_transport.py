@@ -14,9 +14,9 @@ from mcp.client.sse import sse_client
 from mcp.server.mcpserver import MCPServer
 
 from callgate.mcp import ASGIMiddleware, FastMCPMiddleware, SDKMiddleware, charge, protect
-from mcp_asgi_support import App, request, respond
+from mcp_asgi_support import App, Connection, request, respond
 from mcp_support import Clock, asynchronous, call_message
-from test_mcp_concurrency import guarded_gate, in_flight
+from test_mcp_concurrency import BURST, HTTP, guarded_gate, in_flight
 from test_mcp_disconnects import served
 
 
@@ -84,16 +84,58 @@ async def test_the_handler_takes_the_place_over() -> None:
     inner = SDKMiddleware(gate, clock=clock)
     app = App(accepts)
     await request(ASGIMiddleware(app, gate, clock=clock), call_message())
+    assert await in_flight_meanwhile(inner, app, clock) == 1
+    assert in_flight(gate, clock) == 0
+
+
+async def in_flight_meanwhile(inner: SDKMiddleware, app: App, clock: Clock) -> int:
+    """While the handler of the request that has reached `app` runs behind `inner`."""
     seen = []
 
     async def call_next(_context: Any) -> None:
-        seen.append(in_flight(gate, clock))
+        seen.append(in_flight(inner.gate, clock))
 
     asked = SimpleNamespace(scope=app.scopes[0])
     params = json.loads(app.bodies[0])["params"]
     context: Any = SimpleNamespace(method="tools/call", request_id=1, params=params, request=asked)
     await inner(context, call_next)
-    assert (seen, in_flight(gate, clock)) == ([1], 0)
+    return seen[0]
+
+
+@asynchronous
+async def test_a_client_that_leaves_at_once_leaves_its_place_to_the_handler() -> None:
+    gate, clock, taken = guarded_gate(), Clock(), []
+
+    async def answer(_receive: Any, _send: Any) -> None:
+        await asyncio.sleep(0.01)
+        taken.append(in_flight(gate, clock))
+        taken.append(await in_flight_meanwhile(inner, app, clock))
+        taken.append(in_flight(gate, clock))
+        await asyncio.Event().wait()
+
+    inner, app = SDKMiddleware(gate, clock=clock), App(answer)
+    connection = Connection(json.dumps(call_message()).encode())
+    connection.gone.set()
+    guard = ASGIMiddleware(app, gate, clock=clock)
+    call = asyncio.create_task(guard(dict(HTTP), connection.receive, connection.send))
+    while len(taken) < 3:
+        await asyncio.sleep(0.001)
+    assert taken == [1, 1, 0]
+    call.cancel()
+
+
+@asynchronous
+async def test_a_handler_that_comes_too_late_is_charged_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(charge, "HANDOVER_S", 0.01)
+    gate, clock = guarded_gate(), Clock()
+    inner, app = SDKMiddleware(gate, clock=clock), App(accepts)
+    await request(ASGIMiddleware(app, gate, clock=clock), call_message())
+    while in_flight(gate, clock):
+        await asyncio.sleep(0.001)
+    assert await in_flight_meanwhile(inner, app, clock) == 1
+    assert gate.peek("anonymous", cost=0, now_ns=clock())[0].remaining == BURST - 2
 
 
 @asynchronous

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from callgate import Gate
 from callgate.mcp import message as rpc
 from callgate.mcp.asgi_types import ASGIApp, Message, Receive, Scope, Send
+from callgate.mcp.beside import run_beside
 from callgate.mcp.body import (
     BodyTooLarge,
     ClientGone,
@@ -57,9 +58,10 @@ class ASGIMiddleware:
       `callgate.mcp.protect` sees to.
 
     An admitted call is settled when the application returns: as `failure` where it raised, answered
-    5xx, or never completed a response; as `abandoned` where the client left first; else as
-    `success`. Where a middleware of the SDK's on the same gate is around the handler, its places
-    are free only once the handler has ended as well.
+    5xx, or never completed a response; else as `success`. It is settled as `abandoned` when the
+    client leaves before it is answered, whatever the application does then. Where a middleware of
+    the SDK's on the same gate is around the handler, its places are free only once the handler has
+    ended as well.
     """
 
     def __init__(
@@ -154,10 +156,27 @@ class ASGIMiddleware:
         # read (the route, the endpoint) must arrive there.
         scope[RECEIPTS] = (*scope.get(RECEIPTS, ()), receipt)
         watch = _ResponseWatch(send, self._meter)
+
+        def let_go(outcome: Outcome, *, is_to_come: bool) -> None:
+            if watch.units is not None:
+                usage.state_all(watch.units)
+            settle = partial(verdict.settle, outcome)
+            # A notification has no handler.
+            has_handler = is_to_come and calls.request_id is not None
+            if not (has_handler and receipt.hand_over(settle)):
+                settle()
+
+        def on_gone() -> None:
+            # Servers say so after every response, too.
+            if not watch.is_ending:
+                let_go("abandoned", is_to_come=True)
+
         outcome: Outcome = "failure"
         try:
             with usage.current():
-                await self.app(scope, replay, watch)
+                await run_beside(
+                    partial(self.app, scope, replay, watch), partial(replay.watch, on_gone)
+                )
             outcome = watch.outcome(replay.client_gone)
         except OSError:
             # What servers raise out of `send` once the client has gone, and what an application may
@@ -171,13 +190,8 @@ class ASGIMiddleware:
             outcome = "abandoned"
             raise
         finally:
-            if watch.units is not None:
-                usage.state_all(watch.units)
-            settle = partial(verdict.settle, outcome)
             # 202 says that the call runs later: on the older transport its answer goes elsewhere.
-            is_to_come = watch.status == 202 and calls.request_id is not None
-            if not (is_to_come and receipt.hand_over(settle)):
-                settle()
+            let_go(outcome, is_to_come=watch.status == 202)
 
 
 _UNSUPPORTED_CODING: Final = http_error(
@@ -195,20 +209,22 @@ class _ResponseWatch:
         self._meter = meter
         self._reader = None if meter.usage_meta is None else ResponseReader(meter.usage_meta)
         self.status: int | None = None
+        self.is_ending = False
         self.is_complete = False
         self.has_broken = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        self.is_ending = self.is_ending or is_last
         self._read(message)
         try:
             await self._send(message)
         except OSError:
             self.has_broken = True
             raise
-        if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self.is_complete = True
+        self.is_complete = self.is_complete or is_last
 
     def _read(self, message: Message) -> None:
         if self._reader is not None:

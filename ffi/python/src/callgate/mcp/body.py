@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from callgate.mcp.asgi_types import Message, Receive
+from callgate.mcp.beside import Event
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -76,19 +77,52 @@ def is_encoded(headers: Headers) -> bool:
 class Replay:
     """A `receive` that hands out the body already read, then whatever the server says next.
 
-    `client_gone` becomes true when the application has been told of a disconnect.
+    `client_gone` becomes true when the server has said that the client is.
     """
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._body: bytes | None = body
         self._receive = receive
+        self._heard: Event | None = None
+        self._ahead: Message | None = None
+        self._error: Exception | None = None
         self.client_gone = False
 
     async def __call__(self) -> Message:
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
+        if self._heard is not None:
+            await self._heard.wait()
+            if self.client_gone:
+                return {"type": "http.disconnect"}
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if self._ahead is not None:
+                message, self._ahead = self._ahead, None
+                return message
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self.client_gone = True
         return message
+
+    async def watch(self, on_gone: Callable[[], None], heard: Event) -> None:
+        """Ask the server what it says next before the application does: an application that never
+        asks never learns that its client is gone.
+
+        After the body a server has nothing else to say. Should it, the application gets that, and
+        asks for itself from then on.
+        """
+        self._heard = heard
+        try:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.client_gone = True
+                on_gone()
+            else:
+                self._ahead = message
+        except Exception as error:
+            self._error = error
+        finally:
+            heard.set()
