@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 from fastmcp import Context, FastMCP
+from fastmcp.exceptions import ToolError as FastMCPToolError
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError as MCPServerToolError
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+from pydantic import BaseModel, ValidationError
 
 from callgate.mcp import ASGIMiddleware, FastMCPMiddleware, Observation, SDKMiddleware, protect
 from mcp_support import (
@@ -228,20 +231,59 @@ async def test_an_internal_error_refuses_where_that_is_configured(sdk: str) -> N
     assert (tools.ran, tools.middleware.internal_errors) == ([], 1)
 
 
+@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("sdk", SDKS)
 @asynchronous
-async def test_a_call_with_bad_arguments_is_charged(sdk: str) -> None:
-    gate = SettlementGate(make_gate())
+async def test_what_the_client_gets_wrong_is_charged_and_no_failure_of_the_server(
+    sdk: str, era: str
+) -> None:
+    gate = SettlementGate(make_gate(anonymous=9))
     tools = Tools(sdk, gate)
 
-    def strict(count: int) -> int:
-        return count
+    def strict(count: int, other: int) -> int:
+        return count + other
 
     tools.add(strict)
+    async with tools.client(era) as client:
+        for arguments in ({}, {"count": "many", "other": 1}, {"count": {}, "other": []}):
+            assert (await client.call_tool("strict", arguments)).is_error
+        assert (await client.call_tool("no such tool", {})).is_error
+        assert not (await client.call_tool("strict", {"count": 1, "other": 2})).is_error
+    assert gate.outcomes == ["abandoned"] * 4 + ["success"]
+    assert tools.charged() == 5
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+@asynchronous
+async def test_what_a_tool_says_itself_is_a_failure_however_it_reads(sdk: str) -> None:
+    gate = SettlementGate(make_gate(anonymous=9))
+    tools = Tools(sdk, gate)
+    error: Any = MCPServerToolError if sdk == "mcp" else FastMCPToolError
+
+    class Answer(BaseModel):
+        words: int
+
+    def says(message: str) -> str:
+        raise error(message)
+
+    def reads_an_answer() -> str:
+        try:
+            return str(Answer.model_validate({"words": "many"}))
+        except ValidationError as invalid:
+            raise error(str(invalid)) from invalid
+
+    def returns_an_error() -> CallToolResult:
+        said = TextContent(type="text", text="Unknown tool: of mine")
+        return CallToolResult(content=[said], is_error=True)
+
+    for tool in (says, reads_an_answer, returns_an_error):
+        tools.add(tool)
     async with tools.client() as client:
-        assert (await client.call_tool("strict", {"count": "many"})).is_error
-        assert len(gate.outcomes) == 1
-    assert tools.charged() == 1
+        for message in ("no such file", "Unknown tool: says", "1 validation error"):
+            assert (await client.call_tool("says", {"message": message})).is_error
+        for name in ("reads_an_answer", "returns_an_error"):
+            assert (await client.call_tool(name, {})).is_error
+    assert gate.outcomes == ["failure"] * 5
 
 
 @pytest.mark.parametrize("sdk", SDKS)

@@ -29,6 +29,7 @@ async def run_call(
     call: Callable[[], Awaitable[Result]],
     refuse: Callable[[JsonRpcError], Result],
     is_client_fault: Callable[[Exception], bool],
+    is_client_fault_text: Callable[[str], bool] = lambda _: False,
 ) -> Result:
     """Charge and run one call, or refuse it.
 
@@ -48,7 +49,7 @@ async def run_call(
     try:
         with meter.charged_call(hold.charge):
             result = await call()
-        outcome = "failure" if _is_error_result(result) else "success"
+        outcome = _outcome_of(result, is_client_fault_text)
         _note_usage(meter, hold.charge, result)
         return result
     except Exception as error:
@@ -88,7 +89,14 @@ def _note_usage(meter: Meter, charge: Charge, result: Any) -> None:
             charge.usage.state(units)
 
 
-def _is_error_result(result: Any) -> bool:
-    if isinstance(result, Mapping):
-        return bool(result.get("isError"))
-    return bool(getattr(result, "is_error", False))
+def _outcome_of(result: Any, is_client_fault_text: Callable[[str], bool]) -> Outcome:
+    if not _field(result, "isError", "is_error"):
+        return "success"
+    content = _field(result, "content", "content")
+    text = _field(content[0], "text", "text") if isinstance(content, list) and content else None
+    return "abandoned" if isinstance(text, str) and is_client_fault_text(text) else "failure"
+
+
+def _field(value: Any, key: str, attribute: str) -> Any:
+    """Of what is JSON already, or an object still."""
+    return value.get(key) if isinstance(value, Mapping) else getattr(value, attribute, None)

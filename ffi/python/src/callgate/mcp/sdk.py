@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcp.server.auth.middleware.auth_context import auth_context_var
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from callgate.mcp.options import MeterOptions
 
 _CLIENT_FAULTS = frozenset({INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND})
+_BAD_ARGUMENTS = re.compile(r"[0-9]+ validation errors? for [^\n]*Arguments\n")
 
 
 class SDKMiddleware:
@@ -77,6 +81,7 @@ class SDKMiddleware:
         if ctx.method not in self._meter.methods or ctx.request_id is None:
             return await call_next(ctx)
         is_tool_call = ctx.method == METERED_METHOD
+        name = ctx.params.get("name") if isinstance(ctx.params, Mapping) else None
         return await run_call(
             self._meter,
             entry=entry_of(ctx.method, ctx.params),
@@ -86,6 +91,7 @@ class SDKMiddleware:
             call=lambda: call_next(ctx),
             refuse=self._refuse_call if is_tool_call else _refuse,
             is_client_fault=_is_client_fault,
+            is_client_fault_text=partial(_is_client_fault_text, name),
         )
 
     def _refuse_call(self, error: JsonRpcError) -> HandlerResult:
@@ -102,3 +108,15 @@ def _is_client_fault(error: Exception) -> bool:
     if isinstance(error, MCPError):
         return error.code in _CLIENT_FAULTS
     return isinstance(error, ValidationError)
+
+
+def _is_client_fault_text(tool: Any, text: str) -> bool:
+    """`MCPServer` turns unknown tools and bad arguments into results, too.
+
+    What a tool raises itself follows its name as well, so that only what pydantic says of the
+    model that the SDK makes of a tool's arguments is taken for theirs.
+    """
+    if text in (f"Unknown tool: {tool}", f"Unknown tool: {tool!r}"):
+        return True
+    prefix = f"Error executing tool {tool}: "
+    return text.startswith(prefix) and _BAD_ARGUMENTS.match(text, len(prefix)) is not None
