@@ -10,9 +10,10 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from callgate import Gate, RateLimit
-from callgate.mcp import Caller, caller_of_scope, token_identity
+from callgate.mcp import CALLER, Caller, caller_of_scope, token_identity
 from callgate.mcp.callers import CallerResolver
-from mcp_support import asynchronous, make_gate
+from mcp_asgi_support import metered, request
+from mcp_support import asynchronous, call_message, charged, make_gate
 
 
 def scope(*headers: tuple[bytes, bytes], token: AccessToken | None = None) -> dict[str, Any]:
@@ -116,6 +117,32 @@ def test_a_token_without_a_client_is_no_identity(client_id: object) -> None:
 async def test_no_identity_is_anonymous_never_an_empty_key(answer: Any) -> None:
     resolver = CallerResolver(make_gate(), lambda _: answer)
     assert await resolver.resolve(None, scope(bearer(b"abc"))) == Caller("anonymous")
+
+
+@pytest.mark.parametrize("identity", [None, "", b""])
+@asynchronous
+async def test_a_caller_without_an_identity_is_anonymous_where_limits_are_kept_per_caller(
+    identity: Any,
+) -> None:
+    gate = gate_with(
+        anonymous=[("x", "shared")], authenticated=[("x", "caller")], staff=[("x", "tool")]
+    )
+    for policy, becomes in (("authenticated", "anonymous"), ("staff", "staff")):
+        known = Caller(policy, identity)
+        resolver = CallerResolver(gate, lambda _, known=known: known)
+        assert await resolver.resolve(None, None) == Caller(becomes)
+        named = {CALLER: known}
+        assert await CallerResolver(gate).resolve(None, named) == Caller(becomes)
+
+
+@asynchronous
+async def test_an_identity_that_has_no_utf8_is_one_like_others() -> None:
+    for answer in ("\ud800", Caller("authenticated", "\ud800")):
+        guard, _, gate, clock = metered(gate=make_gate(burst=2), caller=lambda _, it=answer: it)
+        statuses = [(await request(guard, call_message())).status for _ in range(3)]
+        assert (statuses, guard.internal_errors) == ([200, 200, 429], 0)
+        assert charged(gate, clock, "authenticated", b"\xed\xa0\x80") == 2
+        assert charged(gate, clock, "anonymous") == 0
 
 
 @asynchronous

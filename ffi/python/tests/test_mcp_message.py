@@ -111,7 +111,8 @@ def test_a_batch_of_any_size_is_counted_in_full(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "params", [None, [], "work", {}, {"name": 7}, {"name": ""}, {"name": None}]
+    "params",
+    [None, [], "work", {}, {"name": 7}, {"name": ""}, {"name": None}, {"name": "work\ud800"}],
 )
 def test_a_call_that_names_no_tool_still_counts(params: object) -> None:
     calls = tool_calls({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})

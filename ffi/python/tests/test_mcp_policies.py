@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mcp import MCPError
 
 from callgate import Gate, RateLimit
-from callgate.mcp import Caller, SDKMiddleware
+from callgate.mcp import Caller, FastMCPMiddleware, SDKMiddleware
 from mcp_asgi_support import JSON, metered, request
 from mcp_support import Clock, asynchronous, call_message, charged
 from test_mcp_meter import sdk_context
@@ -204,3 +206,24 @@ def test_a_choice_that_the_gate_cannot_make_is_refused_at_start(options: dict[st
     (name,) = options
     with pytest.raises(ValueError, match=name):
         middleware(**options)
+
+
+@asynchronous
+async def test_a_name_that_no_tool_can_have_is_charged_as_the_unnamed_tool() -> None:
+    gate = make_gate(anonymous=[("expensive", "tool")])
+    guard, app, _, clock = metered(gate=gate)
+    half = call_message("\ud800")
+    assert await statuses(guard, half, [half, half], half, half) == [200, 429, 200, 429]
+    assert await statuses(guard, [half, *[call_message()] * 9]) == [429]
+    assert (guard.internal_errors, len(app.bodies)) == (0, 2)
+
+    async def call_next(_context: Any) -> dict[str, Any]:
+        raise AssertionError("nothing is left for the unnamed tool")
+
+    sdk, fastmcp = SDKMiddleware(gate, clock=clock), FastMCPMiddleware(gate, clock=clock)
+    with pytest.raises(MCPError, match="Too many"):
+        await sdk(sdk_context(params={"name": "\ud800"}), call_next)
+    message: Any = SimpleNamespace(name="\ud800", input_responses=None)
+    context: Any = SimpleNamespace(message=message, method="tools/call", fastmcp_context=None)
+    with pytest.raises(MCPError, match="Too many"):
+        await fastmcp.on_call_tool(context, call_next)

@@ -35,7 +35,8 @@ class Caller:
 
 Identity: TypeAlias = str | bytes | Key | Caller | None
 """What a caller function may answer: an identity (charged under `authenticated`), a `Caller` that
-names its policy too, or None, which means `anonymous`. An empty string or empty bytes mean None."""
+names its policy too, or None, which means `anonymous`. An empty string or empty bytes mean None,
+and so does a `Caller` without an identity, where its policy has limits per caller."""
 
 CallerFunction: TypeAlias = Callable[[Any], Identity | Awaitable[Identity]]
 """`function(source)`, plain or async. `source` is the ASGI scope in the ASGI middleware, the SDK's
@@ -45,11 +46,11 @@ request context in the one for `mcp`, and the `MiddlewareContext` in the one for
 def caller_of_scope(scope: Mapping[str, Any] | None) -> Caller:
     """The caller of an HTTP request, from what is known at this point of the server's stack.
 
-    A `Caller` in the scope, under `CALLER`, is taken as it is: `APIKeyMiddleware` puts its users
-    there, and so may any other authentication. A verified access token (`scope["user"]`, as the
-    authentication of `mcp` and `fastmcp` leaves it) is charged under `authenticated`. A bearer that
-    nobody verified is charged under `forwarded-bearer`. Everything else, and every transport
-    without HTTP (`scope` is None), is `anonymous`.
+    A `Caller` in the scope, under `CALLER`, decides: `APIKeyMiddleware` puts its users there, and
+    so may any other authentication. A verified access token (`scope["user"]`, as the authentication
+    of `mcp` and `fastmcp` leaves it) is charged under `authenticated`. A bearer that nobody
+    verified is charged under `forwarded-bearer`. Everything else, and every transport without HTTP
+    (`scope` is None), is `anonymous`.
     """
     if scope is None:
         return Caller(ANONYMOUS)
@@ -107,7 +108,12 @@ class CallerResolver:
                 raise ValueError(
                     f"the gate needs a policy named {policy!r}; it has {sorted(gate.policies)}"
                 )
-        if any(scope in _PER_CALLER for _, scope in gate.policies[ANONYMOUS]):
+        self._per_caller = frozenset(
+            name
+            for name, rules in gate.policies.items()
+            if any(scope in _PER_CALLER for _, scope in rules)
+        )
+        if ANONYMOUS in self._per_caller:
             raise ValueError(
                 f"policy {ANONYMOUS!r} has a limit per caller, and there is no caller to charge"
             )
@@ -120,11 +126,26 @@ class CallerResolver:
             caller = caller_of_scope(scope)
             if caller.policy == FORWARDED_BEARER and not self._has_forwarded:
                 return Caller(ANONYMOUS)
-            return caller
+            return self._identified(caller)
         answer = self._function(source)
         if inspect.isawaitable(answer):
             answer = await answer
-        return _as_caller(answer)
+        return self._identified(_as_caller(answer))
+
+    def _identified(self, caller: Caller) -> Caller:
+        """`caller`, as far as its identity is one that the gate can take."""
+        identity = caller.identity
+        if identity is None or (isinstance(identity, str | bytes) and not identity):
+            is_nobody = caller.policy in self._per_caller
+            return Caller(ANONYMOUS if is_nobody else caller.policy)
+        if not isinstance(identity, str):
+            return caller
+        try:
+            identity.encode()
+        except UnicodeEncodeError:
+            # Half a character is an identity like others: a caller who has one is not free.
+            return Caller(caller.policy, identity.encode("utf-8", "surrogatepass"))
+        return caller
 
 
 def _as_caller(answer: Any) -> Caller:

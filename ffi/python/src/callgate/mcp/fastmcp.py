@@ -15,7 +15,7 @@ from mcp_types import CallToolRequestParams, TextContent
 from callgate import Gate
 from callgate.mcp.call import RefuseWith, check_refuse_with, run_call, scope_of_request
 from callgate.mcp.charge import expect_handlers
-from callgate.mcp.message import METERED_METHOD, Entry
+from callgate.mcp.message import METERED_METHOD, Entry, tool_name
 from callgate.mcp.meter import Meter
 from callgate.mcp.refusal import DEFAULT_ERROR_CODE, JsonRpcError
 
@@ -82,7 +82,8 @@ class FastMCPMiddleware(Middleware):
         call_next: CallNext[CallToolRequestParams, ToolResult],
     ) -> ToolResult:
         params = context.message
-        entry = Entry(params.name or None, is_continuation=params.input_responses is not None)
+        is_continuation = params.input_responses is not None
+        entry = Entry(tool_name(params.name), is_continuation=is_continuation)
         return await self._run(entry, context, call_next, self._refuse_call)
 
     async def _run(

@@ -124,11 +124,22 @@ def entry_of(method: str, params: Any) -> Entry:
         return Entry(method=method)
     if not isinstance(params, Mapping):
         return Entry()
-    name = params.get("name")
     return Entry(
-        tool=name if isinstance(name, str) and name else None,
+        tool=tool_name(params.get("name")),
         is_continuation=params.get("inputResponses") is not None,
     )
+
+
+def tool_name(value: Any) -> str | None:
+    """`value` if a tool can have it for a name: JSON can also spell halves of characters, which
+    the gate can't take, and no name must keep a call from being charged."""
+    if not isinstance(value, str) or not value:
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return None
+    return value
 
 
 def _is_metered(entry: Any, methods: Set[str]) -> bool:
