@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
+from fastmcp import FastMCP
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import MCPServer
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.endpoints import HTTPEndpoint
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
 
 from callgate.mcp import (
+    APIKeyMiddleware,
+    APIKeys,
     ASGIMiddleware,
     FastMCPMiddleware,
     SDKMiddleware,
@@ -190,6 +196,83 @@ async def test_protecting_twice_charges_once() -> None:
     async with serve("mcp-handshake", twice) as served:
         await served.post(served.message())
         assert (served.ran, charged(gate, clock)) == (["work"], 1)
+
+
+@pytest.mark.parametrize("server", ["mcp-modern", "fastmcp-handshake"])
+@asynchronous
+async def test_an_endpoint_that_is_metered_already_gets_the_keys_and_keeps_those_it_has(
+    server: str,
+) -> None:
+    gate, clock = make_gate(burst=9), Clock()
+
+    def thrice(app: Any) -> Any:
+        app = protect(app, gate, api_keys=None, clock=clock)
+        app = protect(app, gate, api_keys=APIKeys({"k": "ann"}), clock=clock)
+        return protect(app, gate, api_keys=APIKeys({"k2": "ben"}), clock=clock)
+
+    async with serve(server, thrice) as served:
+        assert (await served.post(served.message())).status_code == 401
+        assert (await served.post(served.message(), {"x-api-key": "k2"})).status_code == 401
+        assert (await served.post(served.message(), {"x-api-key": "k"})).status_code == 200
+    assert charged(gate, clock, "authenticated", "ann") == 1
+    assert charged(gate, clock, "anonymous") == 0
+
+
+@asynchronous
+async def test_a_mounted_server_with_a_gate_of_its_own_is_left_to_that_and_gets_the_keys() -> None:
+    gate, own, clock = make_gate(), make_gate(), Clock()
+
+    def mounted(app: Any) -> Any:
+        other = MCPServer("other").streamable_http_app()
+        app = protect(app, own, api_keys=None, clock=clock)
+        routes = [Mount("/other", app=other), Mount("/", app=app)]
+        return protect(Starlette(routes=routes), gate, api_keys=APIKeys({"k": "ann"}), clock=clock)
+
+    async with serve("mcp-handshake", mounted) as served:
+        assert (await served.post(served.message())).status_code == 401
+        assert (await served.post(served.message(), {"x-api-key": "k"})).status_code == 200
+    assert charged(own, clock, "authenticated", "ann") == 1
+    assert charged(gate, clock, "authenticated", "ann") == 0
+
+
+@pytest.mark.parametrize("api_keys", ["k:ann", "", b"env", {"k": "ann"}, ["k"], True])
+def test_api_keys_of_another_type_are_an_error_that_does_not_quote_them(api_keys: Any) -> None:
+    with pytest.raises(TypeError, match="api_keys must be APIKeys, 'env' or None") as raised:
+        protect(MCPServer("test").streamable_http_app(), make_gate(), api_keys=api_keys)
+    assert "ann" not in str(raised.value)
+
+
+@pytest.mark.parametrize("sdk", ["mcp", "fastmcp"])
+@asynchronous
+async def test_routes_whose_names_merely_sound_like_the_older_transport_need_no_key(
+    sdk: str,
+) -> None:
+    server: Any = MCPServer("test") if sdk == "mcp" else FastMCP("test")
+
+    async def list_assets(_request: Any) -> PlainTextResponse:
+        return PlainTextResponse("for everybody")
+
+    class Classes(HTTPEndpoint):
+        async def get(self, _request: Any) -> PlainTextResponse:
+            return PlainTextResponse("for everybody")
+
+    server.custom_route("/assets", methods=["GET"])(list_assets)
+    app = server.sse_app() if sdk == "mcp" else server.http_app(transport="sse")
+    app.routes.append(Route("/classes", Classes, methods=["GET"]))
+    protect(app, make_gate(), api_keys=APIKeys({"k": "ann"}))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url=BASE_URL
+    ) as client:
+        for path, status in (("/assets", 200), ("/classes", 200), ("/sse", 401)):
+            assert (await client.get(path)).status_code == status
+
+
+def test_the_event_stream_is_asked_for_keys_once() -> None:
+    app, gate, keys = MCPServer("test").sse_app(), make_gate(), APIKeys({"k": "ann"})
+    for _ in range(2):
+        protect(app, gate, api_keys=keys)
+    assert isinstance(app.routes[0].app, APIKeyMiddleware)
+    assert not isinstance(app.routes[0].app.app, APIKeyMiddleware)
 
 
 def test_the_older_sse_transport_is_protected_at_its_message_endpoint() -> None:

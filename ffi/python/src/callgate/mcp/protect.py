@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from callgate import Gate
 from callgate.mcp.api_keys import APIKeyMiddleware, APIKeys
@@ -10,6 +10,9 @@ from callgate.mcp.asgi import ASGIMiddleware
 from callgate.mcp.env import default_gate
 
 App = TypeVar("App")
+
+_EVENT_STREAMS: Final = frozenset({"handle_sse", "sse_endpoint"})
+"""What both SDKs call the function, and their documentation where it is written by hand."""
 
 
 def protect(
@@ -35,14 +38,14 @@ def protect(
     `FastMCPMiddleware`) on the same gate as well: it holds the place until the handler has ended,
     and counts what that used.
 
-    `api_keys` are demanded at these endpoints; None demands none. By default the environment
-    decides: see `callgate.mcp.APIKeys.from_env`.
+    `api_keys` are demanded at these endpoints, unless keys are already; None demands none. By
+    default (`"env"`) the environment decides: see `callgate.mcp.APIKeys.from_env`.
 
     Raises `ValueError` where `app` has no MCP endpoint that this function knows: wrap the
     application yourself then, `ASGIMiddleware(app, gate)`.
     """
     shared_gate = default_gate() if gate is None else gate
-    keys = APIKeys.from_env() if isinstance(api_keys, str) else api_keys
+    keys = _keys(api_keys)
     if not _protect_routes(getattr(app, "routes", ()), shared_gate, keys, options):
         raise ValueError(
             "found no MCP endpoint of mcp or fastmcp in this application; "
@@ -51,18 +54,32 @@ def protect(
     return app
 
 
+def _keys(api_keys: Any) -> APIKeys | None:
+    if api_keys is None or isinstance(api_keys, APIKeys):
+        return api_keys
+    if isinstance(api_keys, str) and api_keys == "env":
+        return APIKeys.from_env()
+    # Not quoted: it may be the keys.
+    kind = "another str" if isinstance(api_keys, str) else type(api_keys).__name__
+    raise TypeError(f"api_keys must be APIKeys, 'env' or None, not {kind}")
+
+
 def _protect_routes(routes: Any, gate: Gate, keys: APIKeys | None, options: dict[str, Any]) -> int:
     found = 0
     for route in routes:
-        holder, endpoint = _innermost(route)
-        if isinstance(endpoint, ASGIMiddleware) and endpoint.gate is gate:
-            found += 1
-        elif _is_mcp_endpoint(endpoint):
-            metered = ASGIMiddleware(endpoint, gate, **options)
-            holder.app = metered if keys is None else APIKeyMiddleware(metered, keys)
-            found += 1
-        elif keys is not None and _opens_event_stream(route):
-            route.app = APIKeyMiddleware(route.app, keys)
+        holder, endpoint, has_keys = _innermost(route)
+        is_metered = isinstance(endpoint, ASGIMiddleware)
+        if is_metered or _is_mcp_endpoint(endpoint):
+            if not is_metered:
+                endpoint = ASGIMiddleware(endpoint, gate, **options)
+            # One on another gate is left to that: a mounted server may have limits of its own.
+            found += endpoint.gate is gate
+            if keys is not None and not has_keys:
+                endpoint = APIKeyMiddleware(endpoint, keys)
+            holder.app = endpoint
+        elif _opens_event_stream(route):
+            if keys is not None and not has_keys:
+                route.app = APIKeyMiddleware(route.app, keys)
         else:
             # A mounted application. `routes` of a plain route does not exist.
             inner = getattr(endpoint, "routes", None) or ()
@@ -70,13 +87,16 @@ def _protect_routes(routes: Any, gate: Gate, keys: APIKeys | None, options: dict
     return found
 
 
-def _innermost(route: Any) -> tuple[Any, Any]:
-    """The endpoint of a route below any check of who calls, and the object that holds it."""
+def _innermost(route: Any) -> tuple[Any, Any, bool]:
+    """The endpoint of a route below any check of who calls, the object that holds it, and whether
+    API keys are among what is checked."""
     holder: Any = route
     endpoint: Any = getattr(route, "app", None)
+    has_keys = False
     while _is_a(endpoint, "RequireAuthMiddleware") or isinstance(endpoint, APIKeyMiddleware):
+        has_keys = has_keys or isinstance(endpoint, APIKeyMiddleware)
         holder, endpoint = endpoint, endpoint.app
-    return holder, endpoint
+    return holder, endpoint, has_keys
 
 
 def _is_mcp_endpoint(endpoint: Any) -> bool:
@@ -92,8 +112,9 @@ def _opens_event_stream(route: Any) -> bool:
     endpoint: Any = getattr(route, "endpoint", None)
     while _is_a(endpoint, "RequireAuthMiddleware"):
         endpoint = endpoint.app
-    name = getattr(endpoint, "__qualname__", type(endpoint).__name__)
-    return "GET" in (getattr(route, "methods", None) or ()) and "sse" in name.lower()
+    return "GET" in (getattr(route, "methods", None) or ()) and (
+        _is_a(endpoint, "_SSEEndpoint") or getattr(endpoint, "__name__", None) in _EVENT_STREAMS
+    )
 
 
 def _is_a(value: Any, class_name: str) -> bool:
