@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from callgate.metrics import metrics_app
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from callgate.mcp import APIKeyMiddleware, APIKeys
+from callgate.metrics import metrics_app
 from mcp_asgi_support import JSON, Connection, metered, request
 from mcp_support import BrokenGate, asynchronous, call_message, make_gate
 

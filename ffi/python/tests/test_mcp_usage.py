@@ -14,6 +14,7 @@ from callgate.mcp import ASGIMiddleware, SDKMiddleware, protect, report_usage, u
 from callgate.mcp.usage import MAX_READ_BYTES, ResponseReader
 from mcp_asgi_support import JSON, App, Connection, metered, request
 from mcp_support import SERVERS, Clock, SettlementGate, asynchronous, call_message, make_gate, serve
+from test_mcp_meter import sdk_context
 from test_mcp_sdk import SDKS, Tools
 
 KEY = "callgate/used"
@@ -163,37 +164,33 @@ async def test_what_a_task_reports_after_its_call_is_over_changes_nothing() -> N
     assert gate.used == [2]
 
 
+@pytest.mark.parametrize("has_handler", [False, True])
 @asynchronous
-async def test_what_is_reported_after_the_client_has_gone_counts_only_with_a_handlers_hold() -> (
-    None
-):
-    for has_handler, counts in ((False, False), (True, True)):
-        gate = SettlementGate(make_gate())
-        counted = []
+async def test_what_is_reported_after_the_client_has_gone_counts_where_a_handler_has_a_hold(
+    has_handler: bool,
+) -> None:
+    counted = []
 
-        async def work() -> None:
-            counted.append(report_usage(1))
-            connection.gone.set()
-            await asyncio.sleep(0.01)
-            counted.append(report_usage(400))
+    async def work() -> None:
+        counted.append(report_usage(1))
+        connection.gone.set()
+        await asyncio.sleep(0.01)
+        counted.append(report_usage(400))
 
-        async def answer(_receive: Any, _send: Any) -> None:
-            if not has_handler:
-                return await work()
-            params = call_message()["params"]
+    async def answer(_receive: Any, _send: Any) -> None:
+        if has_handler:
             asked = SimpleNamespace(scope=app.scopes[0])
-            context: Any = SimpleNamespace(
-                method="tools/call", request_id=1, params=params, request=asked
-            )
-            return await inner(context, lambda _: work())
+            context = sdk_context(request=asked)
+            return await SDKMiddleware(gate)(context, lambda _: work())  # type: ignore[arg-type]
+        return await work()
 
-        inner: Any = SDKMiddleware(gate) if has_handler else None
-        guard, app, _, _ = metered(App(answer), gate)
-        connection = Connection(json.dumps(call_message()).encode())
-        scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [JSON]}
-        await guard(scope, connection.receive, connection.send)
-        assert counted == [True, counts]
-        assert gate.used == [401 if counts else 1]
+    gate = SettlementGate(make_gate())
+    guard, app, _, _ = metered(App(answer), gate)
+    connection = Connection(json.dumps(call_message()).encode())
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": [JSON]}
+    await guard(scope, connection.receive, connection.send)
+    assert counted == [True, has_handler]
+    assert gate.used == [401 if has_handler else 1]
 
 
 def test_outside_of_a_call_nothing_is_noted() -> None:
