@@ -188,7 +188,9 @@ class Meter:
 
     async def _admit(self, caller: Caller, entries: Sequence[Entry]) -> Verdict:
         # One admission for each policy and, where it keeps state by tool, for each tool: every
-        # limit is charged for its own calls, and a batch under one policy takes one place.
+        # limit is charged for its own calls. Each admission takes a place, so that a batch takes
+        # one, or where its tools differ in their policy or in the state of a limit kept by tool,
+        # one for each: with more of them than the server has places it is never admitted.
         counts = Counter(self._chooser.charged(entry, caller) for entry in entries)
         counts.pop(None, None)
         now_ns, unix_ns = self._times()
