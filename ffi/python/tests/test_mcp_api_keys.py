@@ -295,6 +295,33 @@ def test_an_empty_key_or_user_is_refused(users: dict[str, str]) -> None:
         APIKeys(users)
 
 
+@pytest.mark.parametrize("users", [{"k": 1001}, {"k": None}, {b"k-secret": "ann"}, ["k-secret"]])
+def test_a_key_or_user_that_is_no_str_is_refused_without_being_told(users: Any) -> None:
+    with pytest.raises(TypeError, match="users") as raised:
+        APIKeys(users)
+    assert "secret" not in str(raised.value)
+
+
+@asynchronous
+async def test_keys_and_users_that_are_no_utf8_are_like_others() -> None:
+    keys = APIKeys.from_env({"MCP_API_KEYS": "k-\udcff:\udcfe"})
+    assert keys is not None
+    gate, clock = make_gate(burst=2), Clock()
+    metered = ASGIMiddleware(App(), gate, clock=clock)
+    guard = APIKeyMiddleware(metered, keys)
+    statuses = [(await post(guard, (b"x-api-key", b"k-\xff"))).status for _ in range(3)]
+    assert (statuses, metered.internal_errors) == ([200, 200, 429], 0)
+    with pytest.raises(ValueError, match="UTF-8") as raised:
+        APIKeys({"k-secret\ud800": "ann"})
+    assert "secret" not in f"{vars(raised.value)} {raised.value!r}"
+
+
+def test_only_api_keys_can_be_demanded() -> None:
+    users: Any = {"k-secret": "ann"}
+    with pytest.raises(TypeError, match="keys must be APIKeys, not dict"):
+        APIKeyMiddleware(App(), users)
+
+
 # --- in front of real servers ------------------------------------------------------------------
 
 

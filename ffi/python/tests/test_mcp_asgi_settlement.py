@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 
+from callgate import ConfigError, Gate, Quota, Seeder
 from callgate.mcp import ASGIMiddleware, Observation
 from mcp_asgi_support import JSON, App, Connection, metered, request, respond
 from mcp_support import (
@@ -433,10 +436,49 @@ async def test_two_middlewares_on_one_gate_charge_once_and_on_two_gates_each() -
     assert len(app.bodies) == 2
 
 
+def other_seeder() -> Seeder:
+    gate = Gate(
+        limits={"tokens": Quota(1_000, must_seed=True)},
+        policies={"authenticated": [("tokens", "caller")]},
+    )
+    return Seeder(gate, "tokens", lambda _caller: 0)
+
+
 @pytest.mark.parametrize(
-    "options", [{"max_body_bytes": 0}, {"max_body_bytes": -1}, {"on_error": "ignore"}]
+    ("options", "error", "allowed"),
+    [
+        ({"max_body_bytes": 0}, ValueError, "at least 1"),
+        ({"max_body_bytes": -1}, ValueError, "at least 1"),
+        ({"max_body_bytes": 4e6}, TypeError, "an int"),
+        ({"error_code": None}, TypeError, "an int"),
+        ({"error_code": "busy"}, TypeError, "an int"),
+        ({"on_error": "ignore"}, ValueError, "'admit' or 'refuse'"),
+        ({"reserve": 100.0}, TypeError, "an int"),
+        ({"reserve": True}, TypeError, "an int"),
+        ({"reserve": None}, TypeError, "an int"),
+        ({"reserve": -1}, ConfigError, "0 to 2^64-1"),
+        ({"reserve": 2**64}, ConfigError, "0 to 2^64-1"),
+        ({"caller": "x-user"}, TypeError, "a function"),
+        ({"observe": 5}, TypeError, "a function"),
+        ({"usage_meta": 5}, TypeError, "a str"),
+        ({"tools": ["search"]}, TypeError, "a mapping"),
+        ({"tools": {7: "authenticated"}}, TypeError, "a str"),
+        ({"methods": "tasks/get"}, TypeError, "a mapping"),
+        ({"seeder": 5}, TypeError, "a Seeder"),
+        ({"seeder": other_seeder()}, ConfigError, "the same gate"),
+        ({"clock": 5}, TypeError, "a function"),
+        ({"clock": time.monotonic}, TypeError, "an int of nanoseconds"),
+        ({"clock": lambda: True}, TypeError, "an int of nanoseconds"),
+        ({"clock": lambda: 2**61}, ConfigError, "0 to 2^61-1"),
+        ({"clock": lambda: -1}, ConfigError, "0 to 2^61-1"),
+        ({"wall_clock": 5}, TypeError, "a function"),
+        ({"wall_clock": time.time}, TypeError, "an int of nanoseconds"),
+        ({"wall_clock": lambda: 2**64}, ConfigError, "0 to 2^64-1"),
+    ],
 )
-def test_bad_options_are_refused_at_start(options: dict[str, Any]) -> None:
+def test_bad_options_are_refused_at_start(
+    options: dict[str, Any], error: type[Exception], allowed: str
+) -> None:
     (name,) = options
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(error, match=rf"{name}\b.* must be .*{re.escape(allowed)}"):
         metered(**options)

@@ -116,3 +116,16 @@ async def test_an_estimate_above_what_is_left_is_refused() -> None:
     answer = await request(guard, call_message())
     assert answer.json["error"]["data"]["reason"] == "never"
     assert "sets aside more" in answer.json["error"]["message"]
+
+
+@asynchronous
+async def test_a_batch_whose_estimates_exceed_what_can_be_counted_is_refused() -> None:
+    gate = Gate(
+        limits={"tokens": Quota(1_000)},
+        policies={"authenticated": [("tokens", "caller")], "anonymous": [("tokens", "shared")]},
+        capacity=100,
+    )
+    guard, app, _, _ = metered(App(), gate, wall_clock=Clock(), reserve=2**64 - 1)
+    answer = await request(guard, [call_message()] * 2)
+    assert answer.json["error"]["data"]["reason"] == "never"
+    assert (app.bodies, guard.internal_errors) == ([], 0)

@@ -431,11 +431,21 @@ async def test_an_unverified_bearer_is_known_on_http_behind_the_sdk_too(server: 
         assert charged(gate, clock, "anonymous") == 0
 
 
-@pytest.mark.parametrize("options", [{"refuse_with": "text"}, {"on_error": "ignore"}])
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"refuse_with": "text"}, ValueError),
+        ({"on_error": "ignore"}, ValueError),
+        ({"error_code": "busy"}, TypeError),
+        ({"reserve": 1.5}, TypeError),
+    ],
+)
 @pytest.mark.parametrize("sdk", SDKS)
-def test_bad_options_are_refused_at_start(sdk: str, options: dict[str, Any]) -> None:
+def test_bad_options_are_refused_at_start(
+    sdk: str, options: dict[str, Any], error: type[Exception]
+) -> None:
     (name,) = options
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(error, match=name):
         MIDDLEWARES[sdk](make_gate(), **options)
 
 

@@ -106,6 +106,11 @@ class Seeder:
         self._load_errors = 0
 
     @property
+    def gate(self) -> Gate:
+        """The gate that decides."""
+        return self._gate
+
+    @property
     def load_errors(self) -> int:
         """How many loads failed."""
         return self._load_errors

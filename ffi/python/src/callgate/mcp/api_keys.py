@@ -56,16 +56,23 @@ class APIKeys:
       attempts by changing keys or addresses; over it they get 429 instead of 401. A known key
       always passes, or else anybody could lock everybody out.
 
-    Raises `ValueError` for an empty key or user.
+    Raises `ValueError` for an empty key or user, and `TypeError` for what is no str.
     """
 
     def __init__(self, users: Mapping[str, str], *, failures: RateLimit = DEFAULT_FAILURES) -> None:
         self._secret = secrets.token_bytes(32)
         self._users: list[tuple[bytes, str]] = []
+        if not isinstance(users, Mapping):
+            raise TypeError(f"users must be a mapping of keys, not {type(users).__name__}")
         for key, user in users.items():
+            # The key is never quoted.
+            if not isinstance(key, str):
+                raise TypeError(f"users: an API key must be a str, not {type(key).__name__}")
+            if not isinstance(user, str):
+                raise TypeError(f"users: a key's user must be a str, not {type(user).__name__}")
             if not key or not user:
                 raise ValueError("an API key and its user can't be empty")
-            self._users.append((self._digest(key.encode()), user))
+            self._users.append((self._digest(_bytes_of(key)), user))
         self._failures = Gate(
             limits={"failed attempts": failures},
             policies={"failed attempts": [("failed attempts", "shared")]},
@@ -137,6 +144,8 @@ class APIKeyMiddleware:
     """
 
     def __init__(self, app: ASGIApp, keys: APIKeys) -> None:
+        if not isinstance(keys, APIKeys):
+            raise TypeError(f"keys must be APIKeys, not {type(keys).__name__}")
         self.app = app
         self._keys = keys
 
@@ -166,6 +175,16 @@ class APIKeyMiddleware:
                 return _too_many(decision)
         challenge = b'Bearer realm="mcp", error="invalid_token"'
         return _unauthorized("The API key is not known", challenge)
+
+
+def _bytes_of(key: str) -> bytes:
+    """As clients send it: in the environment, what is not UTF-8 stands there as halves of
+    characters."""
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        # Raised anew, since its text and its fields hold the key.
+        raise ValueError("an API key can't be encoded as UTF-8") from None
 
 
 def _presented_key(scope: Scope) -> bytes | None:

@@ -10,7 +10,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from callgate import Gate
+from callgate import ConfigError, Gate
+from callgate.integers import integer
 from callgate.mcp import message as rpc
 from callgate.mcp.asgi_types import ASGIApp, Message, Receive, Scope, Send
 from callgate.mcp.beside import run_beside
@@ -24,6 +25,7 @@ from callgate.mcp.body import (
 )
 from callgate.mcp.charge import RECEIPTS, Receipt
 from callgate.mcp.meter import Meter, Verdict
+from callgate.mcp.options import check_error_code
 from callgate.mcp.refusal import (
     DEFAULT_ERROR_CODE,
     UNAVAILABLE,
@@ -73,12 +75,14 @@ class ASGIMiddleware:
         error_code: int = DEFAULT_ERROR_CODE,
         **options: Unpack[MeterOptions],
     ) -> None:
-        if max_body_bytes < 1:
-            raise ValueError(f"max_body_bytes must be at least 1, not {max_body_bytes}")
+        if integer("max_body_bytes", max_body_bytes) < 1:
+            raise ConfigError(
+                f"max_body_bytes must be at least 1, not {max_body_bytes}", "max_body_bytes"
+            )
         self.app = app
         self._meter = Meter(gate, **options)
         self._max_body_bytes = max_body_bytes
-        self._error_code = error_code
+        self._error_code = check_error_code(error_code)
 
     @property
     def gate(self) -> Gate:

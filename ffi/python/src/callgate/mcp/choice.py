@@ -47,8 +47,8 @@ class PolicyChooser:
         continuations: PolicyChoice | None = None,
     ) -> None:
         """Raises `ValueError` where a choice names a policy that the gate does not have."""
-        self._tools = dict(tools or {})
-        self._methods = dict(methods or {})
+        self._tools = _choices("tools", tools)
+        self._methods = _choices("methods", methods)
         self._continuations = continuations
         if METERED_METHOD in self._methods:
             raise ValueError(f"methods can't have {METERED_METHOD!r}: see tools for its policies")
@@ -101,6 +101,15 @@ def _with_scope(gate: Gate, scopes: frozenset[str]) -> frozenset[str]:
     return frozenset(
         name for name, rules in gate.policies.items() if any(scope in scopes for _, scope in rules)
     )
+
+
+def _choices(option: str, choices: Mapping[str, PolicyChoice] | None) -> dict[str, PolicyChoice]:
+    if choices is not None and not isinstance(choices, Mapping):
+        raise TypeError(f"{option} must be a mapping of names, not {type(choices).__name__}")
+    for name in choices or ():
+        if not isinstance(name, str):
+            raise TypeError(f"{option}: a name must be a str, not {type(name).__name__}")
+    return dict(choices or {})
 
 
 def _check(gate: Gate, where: str, choice: PolicyChoice) -> None:

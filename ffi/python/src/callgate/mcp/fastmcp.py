@@ -17,6 +17,7 @@ from callgate.mcp.call import RefuseWith, check_refuse_with, run_call, scope_of_
 from callgate.mcp.charge import expect_handlers
 from callgate.mcp.message import METERED_METHOD, Entry, tool_name
 from callgate.mcp.meter import Meter
+from callgate.mcp.options import check_error_code
 from callgate.mcp.refusal import DEFAULT_ERROR_CODE, JsonRpcError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class FastMCPMiddleware(Middleware):
         self._meter = Meter(gate, **options)
         expect_handlers(self._meter.gate)
         self._refuse_with = refuse_with
-        self._error_code = error_code
+        self._error_code = check_error_code(error_code)
 
     @property
     def gate(self) -> Gate:

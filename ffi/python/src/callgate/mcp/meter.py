@@ -12,12 +12,23 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from callgate import Decision, Gate, Key, Permit, Quota, Seeder
+from callgate.integers import U64_MAX
 from callgate.mcp.callers import Caller, CallerFunction, CallerResolver
 from callgate.mcp.charge import RECEIPTS, Charge, Hold, Share
 from callgate.mcp.choice import Charged, PolicyChoice, PolicyChooser
 from callgate.mcp.env import default_gate
 from callgate.mcp.message import Entry
-from callgate.mcp.options import Clock, Observation, Observe, OnError
+from callgate.mcp.options import (
+    Clock,
+    Observation,
+    Observe,
+    OnError,
+    check_clock,
+    check_function,
+    check_reserve,
+    check_seeder,
+    check_str,
+)
 from callgate.vocabulary import Outcome
 
 logger = logging.getLogger("callgate.mcp")
@@ -91,18 +102,22 @@ class Meter:
     ) -> None:
         if on_error not in ("admit", "refuse"):
             raise ValueError(f"on_error must be 'admit' or 'refuse', not {on_error!r}")
-        if reserve < 0:
-            raise ValueError(f"reserve must be 0 or more, not {reserve}")
+        check_function("caller", caller)
+        check_function("observe", observe)
+        check_str("usage_meta", usage_meta)
         if wall_clock is not None and clock is None:
             raise ValueError("wall_clock goes with a clock: a call has both times from one source")
+        check_clock("clock", clock)
+        check_clock("wall_clock", wall_clock)
         self.gate = default_gate() if gate is None else gate
+        check_seeder(seeder, self.gate)
         self.usage_meta = usage_meta
         self.internal_errors = 0
         self._resolver = CallerResolver(self.gate, caller)
         self._chooser = PolicyChooser(
             self.gate, tools=tools, methods=methods, continuations=continuations
         )
-        self._reserve = reserve
+        self._reserve = check_reserve(reserve)
         self._seeder = seeder
         self._on_error = on_error
         self._clock = clock
@@ -199,7 +214,7 @@ class Meter:
         try:
             for charged, cost in counts.items():
                 assert charged is not None
-                policy, reserve = charged.policy, cost * self._reserve
+                policy, reserve = charged.policy, min(cost * self._reserve, U64_MAX)
                 decision = await self._try_admit(charged, cost, reserve, now_ns, unix_ns)
                 if not decision.admitted:
                     break

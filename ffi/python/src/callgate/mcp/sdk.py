@@ -24,6 +24,7 @@ from callgate.mcp.call import RefuseWith, check_refuse_with, run_call, scope_of_
 from callgate.mcp.charge import expect_handlers
 from callgate.mcp.message import METERED_METHOD, entry_of
 from callgate.mcp.meter import Meter
+from callgate.mcp.options import check_error_code
 from callgate.mcp.refusal import DEFAULT_ERROR_CODE, JsonRpcError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class SDKMiddleware:
         self._meter = Meter(gate, **options)
         expect_handlers(self._meter.gate)
         self._refuse_with = refuse_with
-        self._error_code = error_code
+        self._error_code = check_error_code(error_code)
 
     @property
     def gate(self) -> Gate:
