@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callgate import OFF, ConcurrencyLimit, ConfigError, Gate, Quota, RateLimit
+from callgate.durations import duration_text
 from engine_support import gate_of
 
 LIMIT = RateLimit(30, burst=60)
@@ -270,6 +271,34 @@ def test_errors_survive_pickling() -> None:
 )  # fmt: skip
 def test_durations_have_units(text: str, ns: int) -> None:
     assert RateLimit(1, per=text).period_ns == ns
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (1, "1 ns"),
+        (999, "999 ns"),
+        (1_000, "1 us"),
+        (1_001, "1.01 us"),
+        (33_333_334, "33.4 ms"),
+        (20_000_000, "20 ms"),
+        (999_000_000, "999 ms"),
+        (999_000_001, "1 s"),
+        (999_500_000, "1 s"),
+        (999_999_999, "1 s"),
+        (1_010_000_000, "1.01 s"),
+        (9_990_000_001, "10 s"),
+        (59_900_000_001, "1 m"),
+        (90_000_000_000, "1.5 m"),
+        (6_000_000_000_000, "1.67 h"),
+        (86_399_999_999_999, "1 d"),
+        (90_000_000_000_000, "1.05 d"),
+        (1_000 * 86_400_000_000_000, "1000 d"),
+        (2**61, "26700 d"),
+    ],
+)
+def test_a_duration_is_told_in_three_digits_and_never_too_short(ns: int, text: str) -> None:
+    assert duration_text(ns) == text
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ def test_a_refusal_raises_and_says_everything_in_a_sentence() -> None:
     with pytest.raises(Refused) as raised:
         gate.admit("default", "alice", now_ns=0)
     refused = raised.value
-    assert str(refused) == "refused by limit 'rate' (rate): retry in 33.3 ms"
+    assert str(refused) == "refused by limit 'rate' (rate): retry in 33.4 ms"
     assert (refused.reason, refused.by, refused.retry_after_ns) == ("rate", "rate", 33_333_334)
     assert refused.decision.remaining == 0 and refused.decision.permit is None
     assert not isinstance(refused, ValueError)

@@ -31,8 +31,30 @@ def parse_duration(text: str) -> int:
 
 
 def duration_text(ns: int) -> str:
-    """A duration to be read by people: three digits and the unit that suits them."""
-    for unit in ("d", "h", "m", "s", "ms", "us"):
-        if ns >= UNITS_NS[unit]:
-            return f"{ns / UNITS_NS[unit]:.3g} {unit}"
-    return f"{ns} ns"
+    """A duration to be read by people: three digits and the unit that suits them. Rounded up, so
+    that who waits for so long has not waited too short."""
+    units = ("us", "ms", "s", "m", "h", "d")
+    unit = next((unit for unit in reversed(units) if ns >= UNITS_NS[unit]), None)
+    if unit is None:
+        return f"{ns} ns"
+    rounded_ns = _rounded_up(ns, unit)
+    # 999.9 ms are 1000 ms, and that is 1 s.
+    unit = next(unit for unit in reversed(units) if rounded_ns >= UNITS_NS[unit])
+    whole, rest_ns = divmod(rounded_ns, UNITS_NS[unit])
+    if rest_ns == 0:
+        return f"{whole} {unit}"
+    decimals = _decimals(whole)
+    return (
+        f"{whole}.{rest_ns * 10**decimals // UNITS_NS[unit]:0{decimals}}".rstrip("0") + f" {unit}"
+    )
+
+
+def _rounded_up(ns: int, unit: str) -> int:
+    whole = ns // UNITS_NS[unit]
+    step_ns: int = UNITS_NS[unit] // 10 ** _decimals(whole) * 10 ** max(0, len(str(whole)) - 3)
+    return -(-ns // step_ns) * step_ns
+
+
+def _decimals(whole: int) -> int:
+    """Behind so many units, to have three digits."""
+    return max(0, 3 - len(str(whole)))
