@@ -7,6 +7,7 @@ import functools
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -177,6 +178,80 @@ def test_a_load_that_ends_with_its_loop_leaves_nobody_waiting() -> None:
     ledger.wait_s = 0
     assert asyncio.run(seeder.try_admit_async("default", "alice"))
     assert seeder.load_errors == 0
+
+
+def test_a_load_whose_loop_was_closed_around_it_leaves_nobody_waiting() -> None:
+    gate, ledger = gate_of_units(1000), Ledger(7, wait_s=60)
+    seeder = Seeder(gate, "tokens", ledger.load_async)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(seeder.try_admit_async("default", "alice"))
+    for _ in range(3):
+        loop.run_until_complete(asyncio.sleep(0))
+    assert ledger.asked == ["alice"]
+    left_behind: Any
+    for left_behind in (task, *seeder._tasks):
+        left_behind._log_destroy_pending = False
+    loop.close()
+    ledger.wait_s = 0
+    assert asyncio.run(asyncio.wait_for(seeder.try_admit_async("default", "alice"), 10))
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+def test_without_asyncio_there_is_an_error_and_nobody_is_left_waiting(is_async: bool) -> None:
+    gate, ledger = gate_of_units(10), Ledger(7)
+    load: Load = ledger.load_async if is_async else ledger.load
+    seeder = Seeder(gate, "tokens", load)
+    with pytest.raises(RuntimeError, match="needs asyncio"):
+        seeder.try_admit_async("default", "alice").send(None)
+    assert (ledger.asked, seeder._flights) == ([], {})
+    assert asyncio.run(asyncio.wait_for(seeder.try_admit_async("default", "alice"), 10))
+    # What needs no load needs no event loop.
+    with pytest.raises(StopIteration) as returned:
+        seeder.try_admit_async("default", "alice").send(None)
+    assert returned.value.value.admitted
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
+def test_a_load_that_cannot_be_started_leaves_nobody_waiting(
+    is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, ledger = gate_of_units(10), Ledger(7)
+    load: Load = ledger.load_async if is_async else ledger.load
+    seeder = Seeder(gate, "tokens", load)
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    async def main() -> None:
+        loop: Any = asyncio.get_running_loop()
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "create_task", fail)
+            patch.setattr(loop, "run_in_executor", fail)
+            with pytest.raises(MemoryError):
+                await seeder.try_admit_async("default", "alice")
+        assert await asyncio.wait_for(seeder.try_admit_async("default", "alice"), 10)
+
+    asyncio.run(main())
+
+
+def test_a_load_that_an_executor_drops_leaves_nobody_waiting() -> None:
+    gate, ledger = gate_of_units(10), Ledger(7)
+    seeder = Seeder(gate, "tokens", ledger.load)
+
+    async def main() -> None:
+        may_end, loop = threading.Event(), asyncio.get_running_loop()
+        executor = ThreadPoolExecutor(1)
+        loop.set_default_executor(executor)
+        executor.submit(may_end.wait)
+        call = asyncio.create_task(seeder.try_admit_async("default", "alice"))
+        await asyncio.sleep(0.01)
+        executor.shutdown(wait=False, cancel_futures=True)
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        may_end.set()
+        assert await asyncio.wait_for(call, 10)
+
+    asyncio.run(main())
+    assert ledger.asked == ["alice"]
 
 
 def test_two_loops_in_two_threads_share_a_load() -> None:

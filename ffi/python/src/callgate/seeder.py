@@ -19,6 +19,7 @@ from callgate.durations import parse_duration
 from callgate.errors import CallError, ConfigError, Refused
 from callgate.integers import U64_MAX, integer
 from callgate.limits import Quota
+from callgate.loops import is_in_asyncio
 
 if TYPE_CHECKING:
     from callgate._engine import Decision, Key
@@ -56,6 +57,13 @@ class _Flight:
     landed: Future[None]
     ends_unix_ns: int | None
     """When the window ends that is asked about, where that is known."""
+    loop: asyncio.AbstractEventLoop | None
+    """Where the load is a task, the event loop that runs it."""
+
+    @property
+    def is_lost(self) -> bool:
+        """It will never land: its event loop was closed without ending its tasks."""
+        return self.loop is not None and self.loop.is_closed()
 
 
 class Seeder:
@@ -100,7 +108,7 @@ class Seeder:
         self._on_error: OnError = on_error
         self._rest_ns = _retry_after_ns(retry_after)
         self._lock = threading.Lock()
-        self._flights: dict[bytes, Future[None]] = {}
+        self._flights: dict[bytes, _Flight] = {}
         self._resting: dict[bytes, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._load_errors = 0
@@ -109,6 +117,11 @@ class Seeder:
     def gate(self) -> Gate:
         """The gate that decides."""
         return self._gate
+
+    @property
+    def is_async(self) -> bool:
+        """Whether `load` is async."""
+        return self._is_async
 
     @property
     def load_errors(self) -> int:
@@ -154,17 +167,21 @@ class Seeder:
         unix_ns: int | None = None,
     ) -> Decision:
         """As `Gate.try_admit`; waits while the caller is loaded. A load that is not async runs in a
-        thread."""
+        thread.
+
+        Raises RuntimeError where there is something to load, and no task of asyncio to do so.
+        """
         attempt = self._attempt(policy, caller, tool, cost, reserve, now_ns, unix_ns)
         decision = self._decide(attempt)
         for _ in range(_ROUNDS):
             if not self._is_waiting(decision):
                 break
-            decision, flight, is_leader = self._join(attempt, decision)
+            loop = _asyncio_loop()
+            decision, flight, is_leader = self._join(attempt, decision, loop)
             if flight is None:
                 break
             if is_leader:
-                self._launch(flight, attempt)
+                self._launch(flight, attempt, loop)
             await _until(flight.landed)
             decision = self._decide(attempt)
         return decision
@@ -222,16 +239,24 @@ class Seeder:
     def _is_waiting(self, decision: Decision) -> bool:
         return decision.reason == "unseeded" and decision.by == self._limit
 
-    def _join(self, attempt: _Attempt, decision: Decision) -> tuple[Decision, _Flight | None, bool]:
+    def _join(
+        self,
+        attempt: _Attempt,
+        decision: Decision,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> tuple[Decision, _Flight | None, bool]:
         """The flight of the caller's load, and whether this call leads it; None where there is
         nothing to load. It is decided anew: another load may have landed since."""
         caller = attempt.caller
         assert caller is not None, "a limit that is kept by caller had one"
         identity = caller.encode() if isinstance(caller, str) else caller
         with self._lock:
-            landed = self._flights.get(identity)
-            if landed is not None:
-                return decision, _Flight(identity, caller, landed, None), False
+            joined = self._flights.get(identity)
+            if joined is not None and not joined.is_lost:
+                return decision, joined, False
+            if joined is not None:
+                del self._flights[identity]
+                joined.landed.set_result(None)
             if self._is_resting(identity, attempt):
                 return decision, None, False
             began_ns = time.time_ns()
@@ -239,8 +264,8 @@ class Seeder:
             if not self._is_waiting(decision):
                 return decision, None, False
             ends = None if attempt.unix_ns is not None else began_ns + decision.reset_after_ns
-            flight = _Flight(identity, caller, Future(), ends)
-            self._flights[identity] = flight.landed
+            flight = _Flight(identity, caller, Future(), ends, loop if self._is_async else None)
+            self._flights[identity] = flight
             return decision, flight, True
 
     def _is_resting(self, identity: bytes, attempt: _Attempt) -> bool:
@@ -268,26 +293,37 @@ class Seeder:
         else:
             self._seed(flight, attempt, used)
 
-    def _launch(self, flight: _Flight, attempt: _Attempt) -> None:
+    def _launch(self, flight: _Flight, attempt: _Attempt, loop: asyncio.AbstractEventLoop) -> None:
         """Starts the load beside the call, which may be cancelled while others wait for it."""
-        loop = asyncio.get_running_loop()
-        if self._is_async:
-            task = loop.create_task(self._lead_async(flight, attempt))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            # Not at the end of the task: one that is cancelled at once never begins.
-            task.add_done_callback(lambda _: self._land(flight))
-            return
-        context = contextvars.copy_context()
         try:
-            loop.run_in_executor(None, context.run, self._lead, flight, attempt)
+            self._start(flight, attempt, loop).add_done_callback(lambda _: self._land(flight))
         except BaseException:
             self._land(flight)
             raise
 
+    def _start(
+        self, flight: _Flight, attempt: _Attempt, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.Future[None]:
+        """What is done when the load has ended, or was dropped before it began: a task that is
+        cancelled at once never begins, nor does what waits in an executor that is shut down."""
+        if not self._is_async:
+            context = contextvars.copy_context()
+            return loop.run_in_executor(None, context.run, self._lead, flight, attempt)
+        load = self._lead_async(flight, attempt)
+        try:
+            task = loop.create_task(load)
+        except BaseException:
+            load.close()
+            raise
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
     def _land(self, flight: _Flight) -> None:
         with self._lock:
-            self._flights.pop(flight.identity, None)
+            if self._flights.get(flight.identity) is not flight:
+                return  # It has landed.
+            del self._flights[flight.identity]
         flight.landed.set_result(None)
 
     def _seed(self, flight: _Flight, attempt: _Attempt, used: int) -> None:
@@ -373,6 +409,15 @@ def _units(loaded: object) -> int:
 
 def _clock_ns(attempt: _Attempt) -> int:
     return time.monotonic_ns() if attempt.now_ns is None else attempt.now_ns
+
+
+def _asyncio_loop() -> asyncio.AbstractEventLoop:
+    if not is_in_asyncio():
+        raise RuntimeError(
+            "try_admit_async() needs asyncio while a caller is loaded, and this is no task of"
+            " asyncio's: call try_admit() in a thread instead"
+        )
+    return asyncio.get_running_loop()
 
 
 async def _until(landed: Future[None]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol
+
+from callgate.loops import is_in_asyncio, running_trio
 
 
 class Event(Protocol):
@@ -32,24 +33,6 @@ async def run_beside(
         await _run_in_trio(trio, app, beside)
     else:
         await app()
-
-
-def is_in_asyncio() -> bool:
-    """Whether the present task is one of asyncio's."""
-    try:
-        return asyncio.current_task() is not None
-    except RuntimeError:
-        return False
-
-
-def running_trio() -> Any:
-    """The module `trio` where the present task is one of its own, else None."""
-    # Where it runs, somebody has imported it.
-    trio: Any = sys.modules.get("trio")
-    try:
-        return None if trio is None or trio.lowlevel.current_task() is None else trio
-    except RuntimeError:
-        return None
 
 
 async def _run_in_asyncio(

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from callgate import Decision, Gate, Key, Permit, Quota, Seeder
 from callgate.integers import U64_MAX
+from callgate.loops import is_in_asyncio, running_trio
 from callgate.mcp.callers import Caller, CallerFunction, CallerResolver
 from callgate.mcp.charge import RECEIPTS, Charge, Hold, Share
 from callgate.mcp.choice import Charged, PolicyChoice, PolicyChooser
@@ -233,19 +234,24 @@ class Meter:
     async def _try_admit(
         self, charged: Charged, cost: int, reserve: int, now_ns: int | None, unix_ns: int | None
     ) -> Decision:
-        if self._seeder is None or isinstance(charged.identity, Key):
-            # A ledger can't be asked about a key.
-            return self.gate.try_admit(
-                charged.policy,
-                charged.identity,
-                charged.tool,
-                cost=cost,
-                reserve=reserve,
-                now_ns=now_ns,
-                unix_ns=unix_ns,
-            )
-        return await self._seeder.try_admit_async(
-            charged.policy, charged.identity, charged.tool, cost, reserve, now_ns, unix_ns
+        identity = charged.identity
+        # A ledger can't be asked about a key.
+        if self._seeder is not None and not isinstance(identity, Key):
+            admit = (charged.policy, identity, charged.tool, cost, reserve, now_ns, unix_ns)
+            if is_in_asyncio() or self._seeder.is_async:
+                return await self._seeder.try_admit_async(*admit)
+            trio = running_trio()
+            if trio is not None:
+                return cast(Decision, await trio.to_thread.run_sync(self._seeder.try_admit, *admit))
+            return self._seeder.try_admit(*admit)
+        return self.gate.try_admit(
+            charged.policy,
+            identity,
+            charged.tool,
+            cost=cost,
+            reserve=reserve,
+            now_ns=now_ns,
+            unix_ns=unix_ns,
         )
 
     def _take_back(self, shares: Sequence[Share]) -> None:
