@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 from mcp import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    REQUEST_TIMEOUT,
+    URL_ELICITATION_REQUIRED,
+)
 
 from callgate import Gate, RateLimit
-from callgate.mcp import SDKMiddleware
+from callgate.mcp import FastMCPMiddleware, SDKMiddleware
 from callgate.mcp.call import run_call
 from callgate.mcp.charge import RECEIPTS, Charge, Receipt
 from callgate.mcp.message import Entry
@@ -177,18 +183,28 @@ async def test_a_call_without_a_tool_is_charged(params: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "outcome"),
-    [(MCPError(INVALID_PARAMS, "bad"), "abandoned"), (MCPError(-32603, "broken"), "failure")],
+    ("code", "outcome"),
+    [
+        (INVALID_PARAMS, "abandoned"),
+        (MISSING_REQUIRED_CLIENT_CAPABILITY, "abandoned"),
+        (URL_ELICITATION_REQUIRED, "abandoned"),
+        (INTERNAL_ERROR, "failure"),
+        (REQUEST_TIMEOUT, "failure"),
+    ],
 )
 @asynchronous
 async def test_the_clients_own_mistakes_do_not_count_against_the_server(
-    error: MCPError, outcome: str
+    code: int, outcome: str
 ) -> None:
     gate = SettlementGate(make_gate())
 
     async def call_next(_context: Any) -> Any:
-        raise error
+        raise MCPError(code, "bad")
 
     with pytest.raises(MCPError):
         await SDKMiddleware(gate)(sdk_context(), call_next)
-    assert gate.outcomes == [outcome]
+    message: Any = SimpleNamespace(name="work", input_responses=None)
+    context: Any = SimpleNamespace(message=message, method="tools/call", fastmcp_context=None)
+    with pytest.raises(MCPError):
+        await FastMCPMiddleware(gate).on_call_tool(context, call_next)
+    assert gate.outcomes == [outcome] * 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from callgate.mcp.charge import Charge
 from callgate.mcp.message import Entry
@@ -15,6 +15,10 @@ from callgate.vocabulary import Outcome
 RefuseWith = Literal["error", "result"]
 """How a refusal leaves: as a JSON-RPC error, or as a tool result with `isError: true` whose text a
 model reads."""
+
+CLIENT_FAULTS: Final = frozenset({-32600, -32601, -32602, -32021, -32042})
+"""JSON-RPC codes that say nothing about the server's health: invalid request, method not found,
+invalid parameters, a capability that the client lacks, a page that its user is to visit first."""
 
 Result = TypeVar("Result")
 

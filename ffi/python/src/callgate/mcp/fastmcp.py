@@ -13,7 +13,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolRequestParams, TextContent
 
 from callgate import Gate
-from callgate.mcp.call import RefuseWith, check_refuse_with, run_call, scope_of_request
+from callgate.mcp.call import (
+    CLIENT_FAULTS,
+    RefuseWith,
+    check_refuse_with,
+    run_call,
+    scope_of_request,
+)
 from callgate.mcp.charge import expect_handlers
 from callgate.mcp.message import METERED_METHOD, Entry, tool_name
 from callgate.mcp.meter import Meter
@@ -117,4 +123,6 @@ def _refuse(error: JsonRpcError) -> NoReturn:
 
 
 def _is_client_fault(error: Exception) -> bool:
+    if isinstance(error, MCPError):
+        return error.code in CLIENT_FAULTS
     return isinstance(error, (DisabledError, NotFoundError, ValidationError))

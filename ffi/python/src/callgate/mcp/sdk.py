@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    CallToolResult,
-    TextContent,
-)
+from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
 from callgate import Gate
-from callgate.mcp.call import RefuseWith, check_refuse_with, run_call, scope_of_request
+from callgate.mcp.call import (
+    CLIENT_FAULTS,
+    RefuseWith,
+    check_refuse_with,
+    run_call,
+    scope_of_request,
+)
 from callgate.mcp.charge import expect_handlers
 from callgate.mcp.message import METERED_METHOD, entry_of
 from callgate.mcp.meter import Meter
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from callgate.mcp.options import MeterOptions
 
-_CLIENT_FAULTS = frozenset({INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND})
 _BAD_ARGUMENTS = re.compile(r"[0-9]+ validation errors? for [^\n]*Arguments\n")
 
 
@@ -107,7 +106,7 @@ def _refuse(error: JsonRpcError) -> NoReturn:
 
 def _is_client_fault(error: Exception) -> bool:
     if isinstance(error, MCPError):
-        return error.code in _CLIENT_FAULTS
+        return error.code in CLIENT_FAULTS
     return isinstance(error, ValidationError)
 
 
