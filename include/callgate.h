@@ -163,7 +163,7 @@ enum callgate_status
   CALLGATE_MISSING_TOOL = 25,
   // `now_ns` must be below 2^61.
   CALLGATE_TIME_OUT_OF_RANGE = 26,
-  // The permit is not one that this gate gave.
+  // The permit is not one that this gate gave, or one of the same secret.
   CALLGATE_UNKNOWN_PERMIT = 27,
   // `outcome` is not one of the `CALLGATE_OUTCOME_*`.
   CALLGATE_UNKNOWN_OUTCOME = 28,
@@ -233,7 +233,7 @@ typedef int32_t callgate_status;
 
 // One limit of a gate. Fill unused fields with zero.
 typedef struct callgate_limit {
-  // One of the `CALLGATE_KIND_*`; the other fields of `CALLGATE_KIND_OFF` are not looked at.
+  // One of the `CALLGATE_KIND_*`. Of `CALLGATE_KIND_OFF` only the reserved fields are looked at.
   uint32_t kind;
   // Zero.
   uint32_t reserved_0;
@@ -242,7 +242,7 @@ typedef struct callgate_limit {
   // Of a rate: the period in nanoseconds, 1 or more.
   uint64_t period_ns;
   // Of a rate: what a full bucket holds, 1 or more tokens. Filling it from empty must take at
-  // most 2^61 ns: `burst * period_ns / count`.
+  // most 2^61 ns: `burst * period_ns / count`, of which the part for one token is rounded up to 2^-32 ns.
   uint64_t burst;
   // Of a concurrency limit: how many calls may be in flight at once, 1 to 4095.
   uint32_t max_in_flight;
@@ -302,10 +302,11 @@ typedef struct callgate_config {
   uint32_t struct_size;
   // How many distinct callers are sure to find a place, 1 to 67,108,864: a guarantee, not a cap.
   // Each tool of a limit kept by tool, and each pair of one kept by both, takes the place of a
-  // caller.
+  // caller; so does a caller once more under each further policy whose limits are others.
   uint32_t capacity;
   // 16 random bytes under which identities are hashed, not all zero. Keep them secret: who knows
-  // them can aim at other callers' places in the table.
+  // them can aim at other callers' places in the table. No two gates have the same: they would
+  // take each other's permits for their own.
   uint8_t secret[16];
   // How many limits there are, 1 to 64.
   uint32_t limit_count;
@@ -383,9 +384,10 @@ typedef struct callgate_decision {
   uint32_t by;
   // Zero.
   uint32_t reserved;
-  // The call would be admitted in exactly so many nanoseconds, nobody else having charged. 0
-  // where it is admitted, and where no time can be known: of `CALLGATE_REASON_CONCURRENCY`,
-  // `_UNSEEDED` and `_NEVER`, and of `_BREAKER_OPEN` while probes are out.
+  // The limit that refused would admit the call in exactly so many nanoseconds, nobody else having
+  // charged; those behind it in the policy were not asked, and may refuse it then. 0 where it is
+  // admitted, and where no time can be known: of `CALLGATE_REASON_CONCURRENCY`, `_UNSEEDED` and
+  // `_NEVER`, and of `_BREAKER_OPEN` while probes are out.
   uint64_t retry_after_ns;
   // What the limit holds when nobody has charged it: tokens, places or units. Of a full table,
   // this and the rest is 0.

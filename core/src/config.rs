@@ -18,10 +18,11 @@ pub const MAX_CAPACITY: u32 = 1 << 26;
 pub struct Config<'a> {
     /// How many distinct callers are sure to find a place, 1 to [`MAX_CAPACITY`]: a guarantee, not
     /// a cap. Each tool of a limit kept by tool, and each pair of one kept by both, takes the place
-    /// of a caller.
+    /// of a caller; so does a caller once more under each further policy whose limits are others.
     pub capacity: u32,
     /// Sixteen random bytes under which identities are hashed; not all zero. Keep them secret:
-    /// who knows them can aim at other callers' places in the table.
+    /// who knows them can aim at other callers' places in the table. No two gates have the same:
+    /// they would take each other's permits for their own.
     pub secret: [u8; 16],
     /// 1 to [`MAX_LIMITS`] limits, named by their index.
     pub limits: &'a [Limit],

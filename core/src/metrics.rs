@@ -81,14 +81,16 @@ const LENGTH_BITS: u32 = 29;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 
 impl Account {
-    /// Sets the window, unless a later one is set already. `None` where it is out of range.
+    /// Sets the window, unless one that begins later is set already. `None` where it is out of range.
     pub(crate) fn set_window(&self, start_s: u64, end_s: u64) -> Option<()> {
         let length_s = end_s.checked_sub(start_s)?;
         if length_s == 0 || length_s > LENGTH_MASK || start_s >> (u64::BITS - LENGTH_BITS) != 0 {
             return None;
         }
         // Relaxed: the window is one word, and nothing else is published by it.
-        self.window.fetch_max(start_s << LENGTH_BITS | length_s, Ordering::Relaxed);
+        let _ = self.window.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |present| {
+            (start_s >= present >> LENGTH_BITS).then_some(start_s << LENGTH_BITS | length_s)
+        });
         Some(())
     }
 

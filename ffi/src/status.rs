@@ -43,7 +43,7 @@ pub enum callgate_status {
     CALLGATE_MISSING_TOOL = 25,
     /// `now_ns` must be below 2^61.
     CALLGATE_TIME_OUT_OF_RANGE = 26,
-    /// The permit is not one that this gate gave.
+    /// The permit is not one that this gate gave, or one of the same secret.
     CALLGATE_UNKNOWN_PERMIT = 27,
     /// `outcome` is not one of the `CALLGATE_OUTCOME_*`.
     CALLGATE_UNKNOWN_OUTCOME = 28,

@@ -70,7 +70,7 @@ pub const CALLGATE_OUTCOME_CANCELLED: u32 = 4;
 /// One limit of a gate. Fill unused fields with zero.
 #[repr(C)]
 pub struct callgate_limit {
-    /// One of the `CALLGATE_KIND_*`; the other fields of `CALLGATE_KIND_OFF` are not looked at.
+    /// One of the `CALLGATE_KIND_*`. Of `CALLGATE_KIND_OFF` only the reserved fields are looked at.
     pub kind: u32,
     /// Zero.
     pub reserved_0: u32,
@@ -79,7 +79,7 @@ pub struct callgate_limit {
     /// Of a rate: the period in nanoseconds, 1 or more.
     pub period_ns: u64,
     /// Of a rate: what a full bucket holds, 1 or more tokens. Filling it from empty must take at
-    /// most 2^61 ns: `burst * period_ns / count`.
+    /// most 2^61 ns: `burst * period_ns / count`, of which the part for one token is rounded up to 2^-32 ns.
     pub burst: u64,
     /// Of a concurrency limit: how many calls may be in flight at once, 1 to 4095.
     pub max_in_flight: u32,
@@ -142,10 +142,11 @@ pub struct callgate_config {
     pub struct_size: u32,
     /// How many distinct callers are sure to find a place, 1 to 67,108,864: a guarantee, not a cap.
     /// Each tool of a limit kept by tool, and each pair of one kept by both, takes the place of a
-    /// caller.
+    /// caller; so does a caller once more under each further policy whose limits are others.
     pub capacity: u32,
     /// 16 random bytes under which identities are hashed, not all zero. Keep them secret: who knows
-    /// them can aim at other callers' places in the table.
+    /// them can aim at other callers' places in the table. No two gates have the same: they would
+    /// take each other's permits for their own.
     pub secret: [u8; 16],
     /// How many limits there are, 1 to 64.
     pub limit_count: u32,
@@ -222,9 +223,10 @@ pub struct callgate_decision {
     pub by: u32,
     /// Zero.
     pub reserved: u32,
-    /// The call would be admitted in exactly so many nanoseconds, nobody else having charged. 0
-    /// where it is admitted, and where no time can be known: of `CALLGATE_REASON_CONCURRENCY`,
-    /// `_UNSEEDED` and `_NEVER`, and of `_BREAKER_OPEN` while probes are out.
+    /// The limit that refused would admit the call in exactly so many nanoseconds, nobody else having
+    /// charged; those behind it in the policy were not asked, and may refuse it then. 0 where it is
+    /// admitted, and where no time can be known: of `CALLGATE_REASON_CONCURRENCY`, `_UNSEEDED` and
+    /// `_NEVER`, and of `_BREAKER_OPEN` while probes are out.
     pub retry_after_ns: u64,
     /// What the limit holds when nobody has charged it: tokens, places or units. Of a full table,
     /// this and the rest is 0.

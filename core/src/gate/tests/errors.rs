@@ -102,6 +102,9 @@ fn a_window_is_set_of_a_quota_whose_windows_are_the_hosts_and_of_no_other() {
     // One that begins earlier is late news.
     gate.set_window(1, 99, 500).unwrap();
     assert_eq!(at(150), 50);
+    // One that begins at the same time is a correction.
+    gate.set_window(1, 100, 160).unwrap();
+    assert_eq!(at(150), 10);
 }
 
 #[test]
