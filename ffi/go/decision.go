@@ -30,8 +30,9 @@ type Decision struct {
 	// By is the name of the limit that refused, or that the figures are of; "" where every limit of
 	// the policy is off.
 	By string
-	// RetryAfter: the call would be admitted in exactly so long, nobody else having charged. 0 where
-	// it is admitted, and where no time can be known.
+	// RetryAfter: the limit that refused would admit the call in exactly so long, nobody else having
+	// charged; those behind it in the policy were not asked. 0 where it is admitted, and where no time
+	// can be known.
 	RetryAfter time.Duration
 	// Limit is what the limit holds when nobody has charged it: tokens, places or units; 2^64-1 where
 	// all are off.

@@ -84,7 +84,7 @@ func (r *Refused) By() string {
 	return r.Decision.By
 }
 
-// RetryAfter: the call would be admitted in exactly so long; 0 where no time is known.
+// RetryAfter: the limit that refused would admit the call in exactly so long; 0 where no time is known.
 func (r *Refused) RetryAfter() time.Duration {
 	if r == nil || r.Decision == nil {
 		return 0

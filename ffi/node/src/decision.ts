@@ -40,8 +40,9 @@ export class Decision {
   }
 
   /**
-   * The call would be admitted in exactly so many nanoseconds, nobody else having charged. 0 where
-   * it is admitted, and where no time can be known.
+   * The limit that refused would admit the call in exactly so many nanoseconds, nobody else having
+   * charged; those behind it in the policy were not asked. 0 where it is admitted, and where no time can
+   * be known.
    */
   get retryAfterNs(): bigint {
     const { timeNs0, timeNs1 } = this.#ruling;

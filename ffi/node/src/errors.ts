@@ -74,7 +74,7 @@ export class Refused extends CallgateError {
     return this.decision.by as string;
   }
 
-  /** The call would be admitted in exactly so many nanoseconds; 0 where no time is known. */
+  /** The limit that refused would admit the call in exactly so many nanoseconds; 0 where no time is known. */
   get retryAfterNs(): bigint {
     return this.decision.retryAfterNs;
   }

@@ -69,7 +69,8 @@ class Refused(Exception):
 
     @property
     def retry_after_ns(self) -> int:
-        """The call would be admitted in exactly so many nanoseconds; 0 where no time is known."""
+        """The limit that refused would admit the call in exactly so many nanoseconds; 0 where no
+        time is known."""
         return self.decision.retry_after_ns
 
 
