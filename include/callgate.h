@@ -151,7 +151,8 @@ enum callgate_status
   CALLGATE_RESERVED_NOT_ZERO = 19,
   // This is not a gate that `callgate_init` made.
   CALLGATE_NOT_A_GATE = 20,
-  // The system's clock could not be read.
+  // The system's clock could not be read: on what is no Unix it never can, and the functions that
+  // take a time are there.
   CALLGATE_CLOCK_FAILED = 21,
   // `policy` is not the index of one of the gate's policies.
   CALLGATE_UNKNOWN_POLICY = 22,

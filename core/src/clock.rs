@@ -15,39 +15,68 @@ impl fmt::Display for ClockError {
 
 impl core::error::Error for ClockError {}
 
-/// Time spent suspended counts on Linux: a bucket refills while a laptop sleeps.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
-
 /// The present instant: `CLOCK_BOOTTIME` on Linux, the monotonic clock elsewhere, and the wall
 /// clock. [`Gate::system_time`](crate::Gate::system_time) reads what its gate needs.
 ///
 /// # Errors
-/// Where the system has no such clock.
+/// Where the system has no such clock: on what is no Unix always.
 #[inline]
 pub fn system_time() -> Result<Time, ClockError> {
-    let unix_ns = read(libc::CLOCK_REALTIME)?;
+    let unix_ns = clocks::wall_ns()?;
     Ok(Time { unix_ns, ..monotonic_time()? })
 }
 
 /// The present instant without the wall clock's.
 #[inline]
 pub(crate) fn monotonic_time() -> Result<Time, ClockError> {
-    Ok(Time::at(read(CLOCK)?.min(TIME_LIMIT_NS - 1)))
+    Ok(Time::at(clocks::monotonic_ns()?.min(TIME_LIMIT_NS - 1)))
 }
 
-#[inline]
-fn read(clock: libc::clockid_t) -> Result<u64, ClockError> {
-    let mut spec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `spec` is a timespec to write to.
-    if unsafe { libc::clock_gettime(clock, &raw mut spec) } != 0 {
-        return Err(ClockError);
+#[cfg(unix)]
+mod clocks {
+    use super::ClockError;
+
+    /// Time spent suspended counts on Linux: a bucket refills while a laptop sleeps.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const MONOTONIC: libc::clockid_t = libc::CLOCK_BOOTTIME;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const MONOTONIC: libc::clockid_t = libc::CLOCK_MONOTONIC;
+
+    #[inline]
+    pub(super) fn monotonic_ns() -> Result<u64, ClockError> {
+        read(MONOTONIC)
     }
-    let seconds = u64::try_from(spec.tv_sec).unwrap_or(0);
-    let nanoseconds = u64::try_from(spec.tv_nsec).unwrap_or(0);
-    Ok(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+
+    #[inline]
+    pub(super) fn wall_ns() -> Result<u64, ClockError> {
+        read(libc::CLOCK_REALTIME)
+    }
+
+    #[inline]
+    fn read(clock: libc::clockid_t) -> Result<u64, ClockError> {
+        let mut spec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `spec` is a timespec to write to.
+        if unsafe { libc::clock_gettime(clock, &raw mut spec) } != 0 {
+            return Err(ClockError);
+        }
+        let seconds = u64::try_from(spec.tv_sec).unwrap_or(0);
+        let nanoseconds = u64::try_from(spec.tv_nsec).unwrap_or(0);
+        Ok(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+    }
+}
+
+/// Firmware brings its own.
+#[cfg(not(unix))]
+mod clocks {
+    use super::ClockError;
+
+    pub(super) fn monotonic_ns() -> Result<u64, ClockError> {
+        Err(ClockError)
+    }
+
+    pub(super) fn wall_ns() -> Result<u64, ClockError> {
+        Err(ClockError)
+    }
 }
 
 #[cfg(test)]

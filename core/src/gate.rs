@@ -401,7 +401,7 @@ impl<'m> Gate<'m> {
     ///
     /// # Errors
     /// Where the system has no such clock.
-    #[cfg(all(feature = "clock", unix))]
+    #[cfg(feature = "clock")]
     #[inline]
     pub fn system_time(&self) -> Result<Time, crate::ClockError> {
         Self::read(self.quotas() != 0)
@@ -412,20 +412,20 @@ impl<'m> Gate<'m> {
     ///
     /// # Errors
     /// Where the system has no such clock.
-    #[cfg(all(feature = "clock", unix))]
+    #[cfg(feature = "clock")]
     #[inline]
     pub fn system_time_under(&self, policy: u32) -> Result<Time, crate::ClockError> {
         let cell = self.policies.get(policy as usize);
         Self::read(cell.is_some_and(|cell| cell.names_any(self.quotas())))
     }
 
-    #[cfg(all(feature = "clock", unix))]
+    #[cfg(feature = "clock")]
     #[inline]
     fn read(wall: bool) -> Result<Time, crate::ClockError> {
         if wall { crate::clock::system_time() } else { crate::clock::monotonic_time() }
     }
 
-    #[cfg(all(feature = "clock", unix))]
+    #[cfg(feature = "clock")]
     #[inline]
     fn quotas(&self) -> u64 {
         // Acquire: pairs with the Release in `reconfigure_by`.
@@ -437,7 +437,7 @@ impl<'m> Gate<'m> {
     ///
     /// # Errors
     /// Where the permit is none of this gate's.
-    #[cfg(all(feature = "clock", unix))]
+    #[cfg(feature = "clock")]
     #[inline]
     pub fn settle_now(
         &self,

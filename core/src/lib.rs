@@ -48,13 +48,13 @@ mod settings;
 mod table;
 mod time;
 
-#[cfg(all(feature = "clock", unix))]
+#[cfg(feature = "clock")]
 mod clock;
 #[cfg(all(feature = "std", unix))]
 mod owned;
 
 pub use call::{Admission, Call, CallError, Decision, Reason, Seeded};
-#[cfg(all(feature = "clock", unix))]
+#[cfg(feature = "clock")]
 pub use clock::{ClockError, system_time};
 pub use concurrency::ConcurrencyLimit;
 pub use config::{Config, ConfigError, Field, MAX_CAPACITY, MAX_LIMITS, MAX_POLICIES, MAX_RULES};

@@ -102,6 +102,7 @@ impl PolicyCell {
     }
 
     /// Whether it names one of the limits whose [bits](limit_bit) are set.
+    #[cfg(feature = "clock")]
     pub(crate) fn names_any(&self, limits: u64) -> bool {
         self.limits.load(Ordering::Relaxed) & limits != 0
     }

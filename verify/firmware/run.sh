@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The engine on microcontrollers, emulated by QEMU: the decision vectors on a Cortex-M4 (mps2-an386) and
 # on a Cortex-M0 (microbit; no compare-and-swap, so under a critical section), and what a gate of 64
-# callers takes of flash and RAM. First an expectation is falsified, which must be noticed.
+# callers takes of flash and RAM. First an expectation is falsified, which must be noticed. The C library
+# is built for both as well: it must want nothing of a system.
 #
 #   run.sh [m4|m0]...
 set -euo pipefail
@@ -10,7 +11,7 @@ root=$(cd "$here/../.." && pwd)
 # shellcheck source=../architectures/toolchain.sh
 . "$here/../architectures/toolchain.sh"
 
-: "${PATIENCE_S:=1200}" "${SIZE:=arm-none-eabi-size}"
+: "${PATIENCE_S:=1200}" "${SIZE:=arm-none-eabi-size}" "${NM:=arm-none-eabi-nm}"
 declare -A TARGET=([m4]=thumbv7em-none-eabi [m0]=thumbv6m-none-eabi)
 declare -A FEATURES=([m4]='' [m0]=critical-section)
 # The last two: the chip's larger variant, and flash for the vectors.
@@ -70,14 +71,26 @@ reports_what_a_gate_takes() {
         "and $((ram - empty_ram)) bytes of RAM"
 }
 
+builds_the_c_library() {
+    local feature=${FEATURES[$chip]:+callgate-core/${FEATURES[$chip]}} library symbols
+    (cd "$root" && core_cargo rustc --quiet --locked --release -Zbuild-std=core \
+        --target "${TARGET[$chip]}" --package callgate-ffi --crate-type staticlib --features "$feature")
+    library="$built/core/${TARGET[$chip]}/release/libcallgate.a"
+    symbols=$("$NM" "$library" 2>/dev/null)
+    grep -q ' T callgate_admit_at$' <<<"$symbols" || fails 'the C library lacks callgate_admit_at'
+    if grep ' U clock_gettime$' <<<"$symbols"; then fails "the C library wants a system's clock"; fi
+    echo "$chip: the C library is built"
+}
+
 needs qemu-system-arm qemu-system-arm
 needs ld.lld-19 lld-19
 needs "$SIZE" binutils-arm-none-eabi
 mkdir -p "$built"
 for chip in "$@"; do
-    [ -n "${TARGET[$chip]:-}" ] || { sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+    [ -n "${TARGET[$chip]:-}" ] || { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
     notices_what_is_false
     build
     runs_the_vectors
     reports_what_a_gate_takes
+    builds_the_c_library
 done
