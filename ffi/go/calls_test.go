@@ -132,7 +132,7 @@ func TestARefusalIsAnErrorThatSaysEverythingInASentence(t *testing.T) {
 		cost   uint64
 		text   string
 	}{
-		{"rate", 1, `callgate: refused by limit "rate" (rate): retry in 33.3 ms`},
+		{"rate", 1, `callgate: refused by limit "rate" (rate): retry in 33.4 ms`},
 		{"rate", 2, `callgate: refused by limit "rate" (never): the call asks for more than the 1 that it can ever hold`},
 		{"server", 1, `callgate: refused by limit "server" (concurrency): all of its 1 places are taken`},
 		{"tokens", 1, `callgate: refused by limit "tokens" (unseeded): it waits to be told what was used before`},
@@ -146,7 +146,12 @@ func TestARefusalIsAnErrorThatSaysEverythingInASentence(t *testing.T) {
 			t.Errorf("%q", err)
 		}
 	}
-	for wait, text := range map[time.Duration]string{1: "1 ns", 1500: "1.5 us", 33_333_334: "33.3 ms", time.Second: "1 s", 90 * time.Minute: "1.5 h", 48 * time.Hour: "2 d", 61 * time.Second: "1.02 m"} {
+	for wait, text := range map[time.Duration]string{
+		1: "1 ns", 999: "999 ns", 1000: "1 us", 1001: "1.01 us", 1500: "1.5 us", 33_333_334: "33.4 ms", 999_000_001: "1 s",
+		time.Second: "1 s", 1_010_000_000: "1.01 s", 9_990_000_001: "10 s", 59_900_000_001: "1 m", 61 * time.Second: "1.02 m",
+		90 * time.Minute: "1.5 h", 6000 * time.Second: "1.67 h", 86_399_999_999_999: "1 d", 48 * time.Hour: "2 d",
+		1000 * 24 * time.Hour: "1000 d", 1 << 61: "26700 d", math.MaxInt64: "107000 d",
+	} {
 		if found := durationText(wait); found != text {
 			t.Errorf("%d ns is %q", wait, found)
 		}

@@ -14,7 +14,7 @@
 //	permit, err := gate.Admit("authenticated", callgate.Call{Caller: "user:1001"})
 //	var refused *callgate.Refused
 //	if errors.As(err, &refused) {
-//		fmt.Println(refused) // callgate: refused by limit "caller" (rate): retry in 33.3 ms
+//		fmt.Println(refused) // callgate: refused by limit "caller" (rate): retry in 33.4 ms
 //	}
 //	if err != nil {
 //		return err

@@ -92,7 +92,7 @@ func (r *Refused) RetryAfter() time.Duration {
 	return r.Decision.RetryAfter
 }
 
-// Error is a sentence such as: refused by limit "caller" (rate): retry in 33.3 ms.
+// Error is a sentence such as: refused by limit "caller" (rate): retry in 33.4 ms.
 func (r *Refused) Error() string {
 	if r == nil || r.Decision == nil {
 		return "callgate: refused"

@@ -45,7 +45,7 @@ func Example() {
 	}
 	// Output:
 	// ok <nil>
-	// callgate: refused by limit "caller" (rate): retry in 33.3 ms
+	// callgate: refused by limit "caller" (rate): retry in 33.4 ms
 	// caller rate 33.333334ms
 }
 

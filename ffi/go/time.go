@@ -3,6 +3,8 @@ package callgate
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -49,16 +51,56 @@ func duration(ns uint64) time.Duration {
 	return time.Duration(min(ns, math.MaxInt64))
 }
 
-// durationText is a duration to be read by people: three digits and the unit that suits them.
+var shownUnits = []struct {
+	name string
+	ns   uint64
+}{
+	{"d", uint64(24 * time.Hour)}, {"h", uint64(time.Hour)}, {"m", uint64(time.Minute)},
+	{"s", uint64(time.Second)}, {"ms", uint64(time.Millisecond)}, {"us", uint64(time.Microsecond)},
+}
+
+// durationText is a duration to be read by people: three digits and the unit that suits them. Rounded up,
+// so that who waits for so long has not waited too short.
 func durationText(d time.Duration) string {
-	units := []struct {
-		name string
-		size time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}}
-	for _, unit := range units {
-		if d >= unit.size {
-			return fmt.Sprintf("%.3g %s", float64(d)/float64(unit.size), unit.name)
+	ns := uint64(max(0, d))
+	for _, unit := range shownUnits {
+		if ns >= unit.ns {
+			ns = roundedUp(ns, unit.ns)
+			break
 		}
 	}
-	return fmt.Sprintf("%d ns", d)
+	// Only now, since 999.9 ms are 1000 ms, and that is 1 s.
+	for _, unit := range shownUnits {
+		if ns >= unit.ns {
+			whole, rest := ns/unit.ns, ns%unit.ns
+			decimals := decimalsBehind(whole)
+			digits := fmt.Sprintf("%0*d", decimals, rest*powerOf10(decimals)/unit.ns)
+			text := strings.TrimRight(fmt.Sprintf("%d.%s", whole, digits), "0")
+			if rest == 0 {
+				text = strconv.FormatUint(whole, 10)
+			}
+			return text + " " + unit.name
+		}
+	}
+	return fmt.Sprintf("%d ns", ns)
+}
+
+func roundedUp(ns, unit uint64) uint64 {
+	whole := ns / unit
+	tooMany := max(0, len(strconv.FormatUint(whole, 10))-3)
+	step := unit / powerOf10(decimalsBehind(whole)) * powerOf10(tooMany)
+	return (ns + step - 1) / step * step
+}
+
+// decimalsBehind is how many digits stand behind so many units, to have three.
+func decimalsBehind(whole uint64) int {
+	return max(0, 3-len(strconv.FormatUint(whole, 10)))
+}
+
+func powerOf10(n int) uint64 {
+	power := uint64(1)
+	for range n {
+		power *= 10
+	}
+	return power
 }

@@ -29,22 +29,36 @@ export function parseDuration(text: string): bigint | string {
   return BigInt(found[1] as string) * (UNITS_NS[found[2] as string] as bigint);
 }
 
-/** A duration to be read by people: three digits and the unit that suits them. */
+const SHOWN_UNITS = ["d", "h", "m", "s", "ms", "us"] as const;
+
+/** A duration to be read by people: three digits and the unit that suits them. Rounded up, so that who
+ * waits for so long has not waited too short. */
 export function durationText(ns: bigint): string {
-  for (const unit of ["d", "h", "m", "s", "ms", "us"]) {
-    const unitNs = UNITS_NS[unit] as bigint;
-    if (ns >= unitNs) return `${threeDigits(Number(ns) / Number(unitNs))} ${unit}`;
-  }
-  return `${ns} ns`;
+  const first = unitOf(ns);
+  if (first === undefined) return `${ns} ns`;
+  const roundedNs = roundedUp(ns, UNITS_NS[first] as bigint);
+  // 999.9 ms are 1000 ms, and that is 1 s.
+  const unit = unitOf(roundedNs) as string;
+  const unitNs = UNITS_NS[unit] as bigint;
+  const whole = roundedNs / unitNs;
+  const decimals = decimalsBehind(whole);
+  const part = ((roundedNs % unitNs) * 10n ** BigInt(decimals)) / unitNs;
+  const digits = String(part).padStart(decimals, "0").replace(/0+$/, "");
+  return `${whole}${part === 0n ? "" : `.${digits}`} ${unit}`;
 }
 
-/** A number from 1 on with three digits, without zeros at its end; half goes to the even one. */
-function threeDigits(number: number): string {
-  const places = number < 10 ? 2 : number < 100 ? 1 : 0;
-  const scaled = number * 10 ** places;
-  const isHalf = number < 1000 && Number.isInteger(number * 8) && scaled % 1 === 0.5;
-  const even = isHalf && Math.floor(scaled) % 2 === 0 ? Math.floor(scaled) / 10 ** places : number;
-  const [digits, exponent] = even.toPrecision(3).split("e+") as [string, string?];
-  const short = digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
-  return exponent === undefined ? short : `${short}e+${exponent.padStart(2, "0")}`;
+function unitOf(ns: bigint): string | undefined {
+  return SHOWN_UNITS.find((unit) => ns >= (UNITS_NS[unit] as bigint));
+}
+
+function roundedUp(ns: bigint, unitNs: bigint): bigint {
+  const whole = ns / unitNs;
+  const tooMany = Math.max(0, String(whole).length - 3);
+  const stepNs = (unitNs / 10n ** BigInt(decimalsBehind(whole))) * 10n ** BigInt(tooMany);
+  return ((ns + stepNs - 1n) / stepNs) * stepNs;
+}
+
+/** So many digits stand behind so many units, to have three. */
+function decimalsBehind(whole: bigint): number {
+  return Math.max(0, 3 - String(whole).length);
 }

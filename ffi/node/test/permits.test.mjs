@@ -150,7 +150,7 @@ test("a refusal throws and says everything in a sentence", () => {
   const gate = gateOf();
   gate.admit("default", { caller: "alice", cost: 60, nowNs: 0 });
   const refused = throws(() => gate.admit("default", { caller: "alice", nowNs: 0 }), Refused);
-  assert.equal(refused.message, "refused by limit 'rate' (rate): retry in 33.3 ms");
+  assert.equal(refused.message, "refused by limit 'rate' (rate): retry in 33.4 ms");
   assert.equal(refused.name, "Refused");
   assert.deepEqual([refused.reason, refused.by, refused.retryAfterNs], ["rate", "rate", 33_333_334n]);
   assert.deepEqual([refused.limit, refused.remaining, refused.resetAfterNs], [60, 0, 2_000_000_001n]);
@@ -163,20 +163,26 @@ test("a cost that can never be admitted is refused without a time", () => {
   assert.equal(refused.message, `refused by limit 'rate' (never): ${asks}`);
 });
 
-// As Python's f"{wait:.3g}" says them.
 for (const [waitNs, text] of [
   [1, "1 ns"],
   [999, "999 ns"],
+  [1_000, "1 us"],
+  [1_001, "1.01 us"],
   [1_500, "1.5 us"],
-  [1_125, "1.12 us"],
-  [1_375, "1.38 us"],
-  [33_250_000, "33.2 ms"],
+  [33_333_334, "33.4 ms"],
   [20_000_000, "20 ms"],
-  [999_999_999, "1e+03 ms"],
+  [999_000_000, "999 ms"],
+  [999_000_001, "1 s"],
+  [1_010_000_000, "1.01 s"],
+  [9_990_000_001, "10 s"],
+  [59_900_000_001, "1 m"],
   [90n * SECOND_NS, "1.5 m"],
+  [6000n * SECOND_NS, "1.67 h"],
   [7200n * SECOND_NS, "2 h"],
+  [86_399_999_999_999n, "1 d"],
   [100n * 86_400n * SECOND_NS, "100 d"],
-  [1234n * 86_400n * SECOND_NS, "1.23e+03 d"],
+  [1000n * 86_400n * SECOND_NS, "1000 d"],
+  [2n ** 61n, "26700 d"],
 ]) {
   test(`a wait is told in the unit that suits it: ${text}`, () => {
     const gate = gateOf({ count: 1, per: waitNs, burst: 1 });
