@@ -63,9 +63,10 @@ pub struct Decision {
     /// The index of the limit that refused, or that the figures are of; `None` where every limit
     /// is off (`limit` and `remaining` are `u64::MAX` then).
     pub by: Option<u8>,
-    /// After this many nanoseconds the call would be admitted, nobody else having charged. 0 where
-    /// it is admitted, and where no time is known: [`Reason::Never`], [`Reason::Concurrency`],
-    /// [`Reason::Unseeded`], and [`Reason::BreakerOpen`] while probes are out.
+    /// After this many nanoseconds the limit that refused would admit the call, nobody else having
+    /// charged; those behind it in the policy were not asked. 0 where it is admitted, and where no time
+    /// is known: [`Reason::Never`], [`Reason::Concurrency`], [`Reason::Unseeded`], and
+    /// [`Reason::BreakerOpen`] while probes are out.
     pub retry_after_ns: u64,
     /// What the limit holds when nobody has charged it: tokens, places or units.
     pub limit: u64,
