@@ -303,11 +303,10 @@ impl<'m> Gate<'m> {
         account.set_window(start_unix_s, end_unix_s).ok_or_else(|| blame(Field::Window))
     }
 
-    /// Changes a limit, for all callers at once. Every caller keeps its debt (in tokens where a rate
-    /// is lowered, in time where it is raised), but never more than the new limit can express; nobody
-    /// gets a new burst. More calls in flight than a new limit
-    /// allows end as they would have; an open breaker stays open until it was to be; a caller's
-    /// window stays what it is. Not by two threads at once.
+    /// Changes a limit, for all callers at once. Every caller keeps its debt, but never more than
+    /// the new limit can express; nobody gets tokens by it, except those by which a burst is larger.
+    /// More calls in flight than a new limit allows end as they would have; an open breaker stays
+    /// open until it was to be; a caller's window stays what it is. Not by two threads at once.
     ///
     /// # Errors
     /// Names the field that is out of its range; [`Field::Kind`] where the limit would become one
@@ -351,8 +350,8 @@ impl<'m> Gate<'m> {
         self.table.settings.write(limit, &compiled);
         if let Compiled::Rate(rate) = compiled {
             let old = if let Compiled::Rate(old) = before { old } else { rate };
-            // Who is charged during the walk may be so in tokens that count as old ones: too much, never
-            // too little.
+            // Who is charged during the walk, in new tokens, may have them counted as old ones: as more,
+            // never as fewer.
             self.table.amend_all(limit, |tat| match rate.follow(&old, tat, latest(&clock)) {
                 followed if followed == tat => Step::Keep(()),
                 followed => Step::Write(followed, ()),

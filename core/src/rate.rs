@@ -107,17 +107,22 @@ impl Rate {
         tat.saturating_sub(amount.min(outstanding)).max(now).min(tat)
     }
 
-    /// What becomes of a bucket at `now_ns` whose limit was `old` so far: its debt stays, in tokens
-    /// where each takes longer now, for in time they would be fewer, and the rest a new burst. It gets
-    /// no deeper than this limit can express.
+    /// What becomes of a bucket at `now_ns` whose limit was `old` so far. Its debt stays, in time; but
+    /// where a token takes longer now, that would be fewer of them, and the rest a new burst: so a
+    /// bucket has at most the tokens that it had, and those by which the burst is larger. It gets no
+    /// deeper in debt than this limit can express.
     pub(crate) fn follow(&self, old: &Self, tat: u128, now_ns: u64) -> u128 {
         let now = ticks(now_ns);
         let debt = tat.saturating_sub(now);
         if debt == 0 {
             return tat;
         }
-        let owed = if self.interval > old.interval { self.time_of(old.tokens(debt)) } else { debt };
-        now + owed.max(debt).min(self.tau)
+        let owed = if self.interval > old.interval {
+            old.tokens(debt).saturating_sub(old.burst.saturating_sub(self.burst))
+        } else {
+            0
+        };
+        now + self.amount(owed).max(debt).min(self.tau)
     }
 
     /// A debt in tokens, rounded up.
@@ -125,11 +130,6 @@ impl Rate {
         let debt = debt.min(self.tau);
         let whole = self.divisor.divide(debt);
         whole.saturating_add((self.amount(whole) < debt).into())
-    }
-
-    /// The debt of so many tokens, or the deepest.
-    fn time_of(&self, tokens: u64) -> u128 {
-        self.interval.checked_mul(tokens.into()).unwrap_or(self.tau)
     }
 
     #[inline(always)]
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_kept_in_tokens_where_they_take_longer_and_in_time_where_they_do_not() {
+    fn a_debt_is_kept_in_time_and_a_bucket_gets_no_tokens_by_it() {
         let at = |old: &Rate, new: &Rate, debt_ns| {
             new.follow(old, ticks(5 * SECOND + debt_ns), 5 * SECOND) - ticks(5 * SECOND)
         };
@@ -304,13 +304,18 @@ mod tests {
             "deeper still"
         );
         assert_eq!(at(&fast, &rate(1, SECOND, 5), 2 * SECOND), ticks(5 * SECOND));
+        assert_eq!(at(&fast, &rate(1, SECOND, 5), 1_700_000_000), ticks(2 * SECOND), "3 were left");
+        assert_eq!(at(&fast, &rate(1, SECOND, 5), 900_000_000), ticks(900_000_000), "11 were left");
+        assert_eq!(at(&fast, &rate(1, SECOND, 30), 300_000_000), ticks(3 * SECOND), "17 and 10");
+        let (loose, tight) = (rate(20, SECOND, 20), rate(10, SECOND, 10));
+        assert_eq!(at(&loose, &tight, 900_000_000), ticks(900_000_000), "as long to fill");
         assert_eq!(at(&slow, &fast, 1_500_000_000), ticks(1_500_000_000));
         assert_eq!(at(&slow, &fast, 20 * SECOND), ticks(2 * SECOND));
         assert_eq!(at(&slow, &rate(1, SECOND, 9), 3_000_000_001), ticks(3_000_000_001));
         assert_eq!(fast.follow(&slow, ticks(SECOND), 5 * SECOND), ticks(SECOND), "at rest");
         assert_eq!(slow.follow(&fast, ticks(SECOND), 5 * SECOND), ticks(SECOND), "at rest");
         let (many, long) = (rate(u64::MAX, SECOND, u64::MAX), rate(1, TIME_LIMIT_NS, 1));
-        assert_eq!(at(&many, &long, SECOND), long.tau);
+        assert_eq!(at(&many, &long, 5 * SECOND), long.tau);
     }
 
     #[test]

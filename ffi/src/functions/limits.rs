@@ -7,11 +7,11 @@ use crate::pointers::{gate_of, get};
 use crate::status::{Result, callgate_status, callgate_status::*};
 use crate::types::*;
 
-/// Changes a limit for all callers at once. Every caller keeps its debt, in tokens where a rate is
-/// lowered and in time where it is raised, but never more than the new limit can express; nobody
-/// gets a new burst. More calls in flight than a new limit allows end as they would have; an open
-/// breaker stays open until it was to be; a caller's window stays what it is. A limit keeps its
-/// kind, and a concurrency limit its lease. Not by two threads at once.
+/// Changes a limit for all callers at once. Every caller keeps its debt, but never more than the
+/// new limit can express; nobody gets tokens by it, except those by which a burst is larger. More
+/// calls in flight than a new limit allows end as they would have; an open breaker stays open until
+/// it was to be; a caller's window stays what it is. A limit keeps its kind, and a concurrency limit
+/// its lease. Not by two threads at once.
 ///
 /// Errors: `CALLGATE_UNKNOWN_LIMIT`, `CALLGATE_RESERVED_NOT_ZERO`, `CALLGATE_CLOCK_FAILED`, and the
 /// `CALLGATE_CONFIG_*`; the limit is then as before.

@@ -112,14 +112,16 @@ impl Bucket {
         self.tat = (self.tat - back).max(now).min(self.tat);
     }
 
-    /// The limit was another so far. A debt stays: in tokens, a part of one being a whole one, where T has
-    /// become longer, else in time. None is deeper than an empty bucket's.
+    /// The limit was another so far. A debt stays, in time; but where T has become longer, no bucket has
+    /// more whole tokens than it had, and those by which the burst is larger. None is deeper than an empty
+    /// bucket's.
     pub fn follow(&mut self, old: &RateLimit, rate: &RateLimit, now_ns: u64) {
         let debt = self.tat - ticks(now_ns);
         if debt > 0 && rate.interval() > old.interval() {
-            let owed = ceil(debt, old.interval()).min(old.burst.into());
-            let owed = owed.checked_mul(rate.interval()).unwrap_or(rate.tau());
-            self.tat = self.tat.max(ticks(now_ns) + owed.min(rate.tau()));
+            let had = (i128::from(old.burst) - ceil(debt, old.interval())).max(0);
+            let has = had + i128::from(rate.burst.saturating_sub(old.burst));
+            let owed = (i128::from(rate.burst) - has).max(0);
+            self.tat = self.tat.max(ticks(now_ns) + owed * rate.interval());
         }
         self.tat = self.tat.min(ticks(now_ns) + rate.tau());
     }
