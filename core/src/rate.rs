@@ -312,6 +312,11 @@ mod tests {
         assert_eq!(at(&slow, &fast, 1_500_000_000), ticks(1_500_000_000));
         assert_eq!(at(&slow, &fast, 20 * SECOND), ticks(2 * SECOND));
         assert_eq!(at(&slow, &rate(1, SECOND, 9), 3_000_000_001), ticks(3_000_000_001));
+        assert_eq!(
+            at(&slow, &rate(1, SECOND, 20), 2_500_000_000),
+            ticks(2_500_000_000),
+            "the same"
+        );
         assert_eq!(fast.follow(&slow, ticks(SECOND), 5 * SECOND), ticks(SECOND), "at rest");
         assert_eq!(slow.follow(&fast, ticks(SECOND), 5 * SECOND), ticks(SECOND), "at rest");
         let (many, long) = (rate(u64::MAX, SECOND, u64::MAX), rate(1, TIME_LIMIT_NS, 1));
