@@ -13,10 +13,10 @@ import (
 // Reconfigure changes a limit, for all callers at once.
 //
 // Every caller keeps its debt, but never more than the new limit can express; nobody gets tokens by it,
-// except those by which a burst is larger.
-// What a rate limit was charged before is not given back on a cancellation any more. More calls in
-// flight than a new limit allows end as they would have; an open breaker stays open until it was to be.
-// A caller's window stays what it is; another Location is followed from its next midnight on.
+// except those by which a burst is larger. What a rate limit was charged before is not given back on a
+// cancellation any more. More calls in flight than a new limit allows end as they would have; an open
+// breaker stays open until it was to be. A caller's window stays what it is; another Location is followed
+// from its next midnight on.
 //
 // The limit becomes Off{}, or one of its kind; a concurrency limit keeps its lease. It fails with a
 // *CallError where there is no such limit, and with a *ConfigError where it can't become that.

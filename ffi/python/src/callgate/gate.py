@@ -130,10 +130,10 @@ class Gate(_engine.Gate):
         """Change a limit, for all callers at once and in every process that shares the memory.
 
         Every caller keeps its debt, but never more than the new limit can express; nobody gets
-        tokens by it, except those by which a burst is larger. What a rate limit was charged before is not given back on a cancellation any
-        more. More calls in flight than a new limit allows end as they would have; an open breaker
-        stays open until it was to be. A caller's window stays what it is; another time zone is
-        followed from its next midnight on.
+        tokens by it, except those by which a burst is larger. What a rate limit was charged before
+        is not given back on a cancellation any more. More calls in flight than a new limit allows
+        end as they would have; an open breaker stays open until it was to be. A caller's window
+        stays what it is; another time zone is followed from its next midnight on.
 
         name    the limit's name
         limit   OFF, or one of the limit's kind; a concurrency limit keeps its lease
