@@ -151,7 +151,7 @@ func (r *receipt) take() *hold {
 
 // isTaken: no handler is still to come.
 func (r *receipt) isTaken() bool {
-	if !hasHandlers(r.gate) {
+	if _, isExpected := handOverTimeOf(r.gate); !isExpected {
 		return true
 	}
 	r.mutex.Lock()
@@ -163,9 +163,9 @@ func (r *receipt) isTaken() bool {
 // been; at once, where there is none to expect.
 func (r *receipt) handOver(settle func()) {
 	r.mutex.Lock()
-	if r.left > 0 && hasHandlers(r.gate) {
+	if wait, isExpected := handOverTimeOf(r.gate); isExpected && r.left > 0 {
 		once := sync.OnceFunc(settle)
-		timer := time.AfterFunc(handOverTimeOf(r.gate), once)
+		timer := time.AfterFunc(wait, once)
 		r.handedOver = func() {
 			timer.Stop()
 			once()
@@ -185,25 +185,21 @@ const handOverTime = 5 * time.Second
 // at once as a rule; one that comes later is decided anew.
 const briefHandOverTime = 250 * time.Millisecond
 
-// The gates on which a middleware is around the handlers of a server, and those of them on which it does
-// not see every call.
-var gatesWithHandlers, gatesWithSomeHandlers sync.Map // of true, by weak.Pointer[callgate.Gate]
+// gatesWithHandlers has the gates on which a middleware is around the handlers of a server, and how long a
+// charge waits for one there.
+var gatesWithHandlers sync.Map // of time.Duration, by weak.Pointer[callgate.Gate]
 
-func expectHandlers(gate *callgate.Gate) { gatesWithHandlers.Store(weak.Make(gate), true) }
+// expectHandlers leaves the shorter time, where an SDK's middleware has said that already.
+func expectHandlers(gate *callgate.Gate) {
+	gatesWithHandlers.LoadOrStore(weak.Make(gate), handOverTime)
+}
 
 func expectSomeHandlers(gate *callgate.Gate) {
-	gatesWithSomeHandlers.Store(weak.Make(gate), true)
-	expectHandlers(gate)
+	gatesWithHandlers.Store(weak.Make(gate), briefHandOverTime)
 }
 
-func handOverTimeOf(gate *callgate.Gate) time.Duration {
-	if _, ok := gatesWithSomeHandlers.Load(weak.Make(gate)); ok {
-		return briefHandOverTime
-	}
-	return handOverTime
-}
-
-func hasHandlers(gate *callgate.Gate) bool {
-	_, ok := gatesWithHandlers.Load(weak.Make(gate))
-	return ok
+func handOverTimeOf(gate *callgate.Gate) (wait time.Duration, isExpected bool) {
+	found, _ := gatesWithHandlers.Load(weak.Make(gate))
+	wait, isExpected = found.(time.Duration)
+	return wait, isExpected
 }
