@@ -51,38 +51,45 @@ func duration(ns uint64) time.Duration {
 	return time.Duration(min(ns, math.MaxInt64))
 }
 
-var shownUnits = []struct {
+// A shownUnit is one in which people read durations.
+type shownUnit struct {
 	name string
 	ns   uint64
-}{
+}
+
+var shownUnits = []shownUnit{
 	{"d", uint64(24 * time.Hour)}, {"h", uint64(time.Hour)}, {"m", uint64(time.Minute)},
 	{"s", uint64(time.Second)}, {"ms", uint64(time.Millisecond)}, {"us", uint64(time.Microsecond)},
+}
+
+// unitOf is the unit that suits a duration; that of nanoseconds has no name.
+func unitOf(ns uint64) shownUnit {
+	for _, unit := range shownUnits {
+		if ns >= unit.ns {
+			return unit
+		}
+	}
+	return shownUnit{ns: 1}
 }
 
 // durationText is a duration to be read by people: three digits and the unit that suits them. Rounded up,
 // so that who waits for so long has not waited too short.
 func durationText(d time.Duration) string {
 	ns := uint64(max(0, d))
-	for _, unit := range shownUnits {
-		if ns >= unit.ns {
-			ns = roundedUp(ns, unit.ns)
-			break
-		}
+	first := unitOf(ns)
+	if first.name == "" {
+		return fmt.Sprintf("%d ns", ns)
 	}
-	// Only now, since 999.9 ms are 1000 ms, and that is 1 s.
-	for _, unit := range shownUnits {
-		if ns >= unit.ns {
-			whole, rest := ns/unit.ns, ns%unit.ns
-			decimals := decimalsBehind(whole)
-			digits := fmt.Sprintf("%0*d", decimals, rest*powerOf10(decimals)/unit.ns)
-			text := strings.TrimRight(fmt.Sprintf("%d.%s", whole, digits), "0")
-			if rest == 0 {
-				text = strconv.FormatUint(whole, 10)
-			}
-			return text + " " + unit.name
-		}
+	ns = roundedUp(ns, first.ns)
+	// 999.9 ms are 1000 ms, and that is 1 s.
+	unit := unitOf(ns)
+	whole, rest := ns/unit.ns, ns%unit.ns
+	if rest == 0 {
+		return fmt.Sprintf("%d %s", whole, unit.name)
 	}
-	return fmt.Sprintf("%d ns", ns)
+	decimals := decimalsBehind(whole)
+	digits := fmt.Sprintf("%0*d", decimals, rest*powerOf10(decimals)/unit.ns)
+	return fmt.Sprintf("%d.%s %s", whole, strings.TrimRight(digits, "0"), unit.name)
 }
 
 func roundedUp(ns, unit uint64) uint64 {
